@@ -22,17 +22,17 @@ from highwater.api.broker import routes_groups as broker_groups
 from highwater.api.broker import routes_schemas as broker_schemas
 from highwater.api.broker import routes_topics as broker_topics
 from highwater.api.chunks import routes as chunks
+from highwater.api.chunks import routes_lifecycle as chunk_lifecycle
 from highwater.api.chunks import routes_search as chunk_search
 from highwater.api.core import asyncapi, authorization, docs, errors, events, system
 from highwater.api.core.answers import add_answers
-from highwater.api.core.auth import parse_api_keys, refuse_public_address_without_keys
 from highwater.api.core.connections import Connections, files_allowed
 from highwater.api.core.documentation import add_refusals
 from highwater.api.core.entrance import Entrance
 from highwater.api.core.errors import TooLargeError, problem
 from highwater.api.core.freshness import KeepPositionedFromCaches
 from highwater.api.core.heads import HeadAsGet
-from highwater.api.core.keys import read_key_file
+from highwater.api.core.listening import check_listening
 from highwater.api.core.oidc import read_credentials, read_rules
 from highwater.api.core.openapi import add_forms, operation_id
 from highwater.api.core.paths import RouteOnRawPath
@@ -41,7 +41,6 @@ from highwater.api.core.proxies import parse_networks
 from highwater.api.core.ready import DeferredAnswer, QuickAnswer, QuickRequest, ShortWay
 from highwater.api.core.security_log import RecordActions
 from highwater.api.core.services import Services
-from highwater.api.core.tls import check_tls
 from highwater.api.core.tracing import TraceRequests, has_context
 from highwater.api.dashboard.mount import Dashboard, DashboardRoute
 from highwater.api.dashboard.services import DashboardServices
@@ -76,6 +75,7 @@ from highwater.api.records import routes as records
 from highwater.api.sql import routes as sql
 from highwater.api.wiring import Wiring, make_wiring
 from highwater.connectors.tracing import start_tracing
+from highwater.schemas.errors import ConfigurationError
 from highwater.streams.clock import Clock, ProductClock, monotonic_seconds
 from highwater.streams.heap import settle_heap
 from highwater.streams.metric_roles import Role
@@ -91,6 +91,15 @@ SOCKET_MESSAGE_BYTES_MAX = 64 * 1024
 STOP_SECONDS_MAX = 10
 
 _TOO_LARGE = f"the body is larger than {BODY_BYTES_MAX} bytes"
+# Routes are tried in this order: the hot reads first.
+_ROUTES = (
+    *(league_reads, feeds_reads, queries, query_metrics),
+    *(chunks, chunk_search, chunk_lifecycle),
+    *(feeds_writes, league_writes, events, sessions),
+    *(jobs, job_restarts, job_socket, presentations, blobs, usage, organizations),
+    *(feeds_rebuilds, feeds_curations, query_socket, query_restarts, prompts, league_cache, cache, explain),
+    *(records, sql, broker_topics, broker_groups, broker_schemas, history, system, docs, asyncapi),
+)
 _log = get_log("api")
 
 
@@ -164,6 +173,8 @@ class Application(FastAPI):
     traces: TraceRequests | None = None
     short_cut: ShortCut | None = None
     short_feeds: ShortFeeds | None = None
+    # The setting because of which it did not start.
+    refusal: ConfigurationError | None = None
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document, with the access that each operation requires and the errors that it may return."""
@@ -178,10 +189,20 @@ class Application(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request if the entrance admits it."""
-        if self.traces is None or scope["type"] == "lifespan":
+        if scope["type"] == "lifespan":
+            await super().__call__(scope, receive, self._without_refusal(send))
+        elif self.traces is None:
             await super().__call__(scope, receive, send)
         else:
             await self.traces(scope, receive, send)
+
+    def _without_refusal(self, send: Send) -> Send:
+        """Leave the traceback of a refused setting out of the log: `serve` ends with one line that names the setting."""
+
+        async def sent(message: Message) -> None:
+            await send(message if self.refusal is None else {**message, "message": ""})
+
+        return sent
 
     def note_refusal(self, scope: Scope, status: int) -> None:
         """Record a refusal at the entrance, as soon as the security log exists."""
@@ -232,8 +253,12 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        exporter = start_tracing(settings, Role.API)
-        wiring = make_wiring(settings, product_clock)
+        try:
+            wiring = make_wiring(settings, product_clock)
+            exporter = start_tracing(settings, Role.API)
+        except ConfigurationError as error:
+            application.refusal = error
+            raise
         wiring.install(app)
         await wiring.start()
         dashboard.attach(DashboardServices(wiring.services, wiring.feeds.policy, wiring.pages.documents))
@@ -263,29 +288,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     application.traces = TraceRequests(application.entrance)
     dashboard = Dashboard(application, credentials)
     errors.install(application)
-    # The hot reads first: routes are tried in order.
-    reads, writes = (league_reads, feeds_reads, queries, query_metrics), (feeds_writes, league_writes, events, sessions)
-    of_jobs = (jobs, job_restarts, job_socket, presentations, blobs, usage, organizations)
-    rest = (
-        feeds_rebuilds,
-        feeds_curations,
-        query_socket,
-        query_restarts,
-        prompts,
-        league_cache,
-        cache,
-        explain,
-        records,
-        sql,
-        broker_topics,
-        broker_groups,
-        broker_schemas,
-        history,
-        system,
-        docs,
-        asyncapi,
-    )
-    for module in (*reads, chunks, chunk_search, *writes, *of_jobs, *rest):
+    for module in _ROUTES:
         application.include_router(module.router)
     application.router.routes.append(ReadersRoute(Readers(application, dashboard.sign_in)))
     application.router.routes.append(DashboardRoute(dashboard))
@@ -348,14 +351,13 @@ def serve(settings: Settings) -> None:
         ConfigurationError: a setting or the certificate cannot be used, or the API would be open to others than this
             machine.
     """
-    check_tls(settings)
-    keys = parse_api_keys(settings.api_keys)
-    has_people = read_rules(settings) is not None
-    if settings.api_keys_file is not None:
-        read_key_file(settings.api_keys_file)  # fail with one line at the start if it cannot be used
-    elif not has_people:
-        refuse_public_address_without_keys(settings.host, keys)
+    check_listening(settings)
     app = create_app(settings)
     settle_heap()
     _log.info("the API listens", host=settings.host, port=settings.port, tls=settings.tls_cert_file is not None)
-    server_of(app, settings.host, settings.port, settings=settings).run()
+    try:
+        server_of(app, settings.host, settings.port, settings=settings).run()
+    except SystemExit:  # the server's own end of a start that failed
+        if app.refusal is None:
+            raise
+        raise app.refusal from None

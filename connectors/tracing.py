@@ -148,12 +148,17 @@ def start_tracing(settings: Settings, role: str) -> Exporter | None:
     if settings.otlp_endpoint is None:
         return None
     TRACER.ratio = settings.trace_ratio
-    exporter = Exporter(settings.otlp_endpoint, role, _headers(settings.otlp_headers))
+    exporter = Exporter(settings.otlp_endpoint, role, parse_headers(settings.otlp_headers))
     exporter.start()
     return exporter
 
 
-def _headers(text: str | None) -> dict[str, str]:
+def parse_headers(text: str | None) -> dict[str, str]:
+    """Parse the headers of a setting.
+
+    Raises:
+        ConfigurationError: they have another form.
+    """
     found = {}
     for part in (text or "").split(","):
         name, separator, value = part.partition("=")

@@ -149,6 +149,7 @@ class UsageRecorded(TypedDict):
     slides: int
     tokens: int
     cost_cents: int
+    built_in_tokens: int
     at: int
 
 

@@ -24,6 +24,7 @@ PREFIX = "HIGHWATER_"
 EMBEDDERS = ("builtin", "local", "service")
 # The rerankers of hybrid searches (`connectors/models/opening.py`).
 RERANKERS = ("local", "service")
+LOG_LEVELS, LOG_FORMATS = ("debug", "info", "warn", "warning", "error", "critical"), ("json", "console")
 
 
 def _text(raw: str) -> str:
@@ -82,16 +83,15 @@ def _within(low: float, high: float, more: str = "") -> Callable[[str], float]:
     return parse
 
 
-def _embedder(raw: str) -> str:
-    if raw not in EMBEDDERS:
-        raise ValueError(f"must be one of {', '.join(EMBEDDERS)}")
-    return raw
+def _one_of(*words: str) -> Callable[[str], str]:
+    """Return a parser of one of these words, in any case."""
 
+    def parse(raw: str) -> str:
+        if raw.lower() not in words:
+            raise ValueError(f"must be one of {', '.join(words)}")
+        return raw.lower()
 
-def _reranker(raw: str) -> str:
-    if raw not in RERANKERS:
-        raise ValueError(f"must be one of {', '.join(RERANKERS)}")
-    return raw
+    return parse
 
 
 def _http_address(raw: str) -> str:
@@ -276,7 +276,7 @@ class Settings:
     embeddings_model: str = _setting("EMBEDDINGS_MODEL", _text, "text-embedding-3-small", "its model")
     reranker: str | None = _setting(
         "HIGHWATER_RERANKER",
-        _reranker,
+        _one_of(*RERANKERS),
         None,
         "reranker of hybrid searches: local or service; unset = service if configured, else none",
     )
@@ -295,7 +295,7 @@ class Settings:
     )
     embedder: str | None = _setting(
         "HIGHWATER_EMBEDDER",
-        _embedder,
+        _one_of(*EMBEDDERS),
         None,
         "embedder: builtin, local or service; unset = service if configured, else local if installed",
     )
@@ -511,8 +511,8 @@ class Settings:
         None,
         "where commands and the client find the API; unset = on HIGHWATER_HOST and _PORT",
     )
-    log_level: str = _setting("HIGHWATER_LOG_LEVEL", _text, "info", "debug, info, warning or error")
-    log_format: str = _setting("HIGHWATER_LOG_FORMAT", _text, "json", "json or console")
+    log_level: str = _setting("HIGHWATER_LOG_LEVEL", _one_of(*LOG_LEVELS), "info", "debug, info, warning or error")
+    log_format: str = _setting("HIGHWATER_LOG_FORMAT", _one_of(*LOG_FORMATS), "json", "json or console")
     # A relay publishes some thousand rows a second: half a minute of them, or no relay runs.
     shed_outbox_rows: int = _setting(
         "HIGHWATER_SHED_OUTBOX_ROWS",
@@ -587,6 +587,15 @@ class Settings:
         # Nagle's algorithm delays a small request until the previous one is acknowledged, which takes Linux up to 40
         # ms.
         return self.kafka_access().librdkafka() | {"socket.nagle.disable": "true"}
+
+    def check_job_lease(self) -> None:
+        """Refuse a lease of jobs that ends before a call of the model does.
+
+        Raises:
+            ConfigurationError: it does.
+        """
+        if self.job_lease_seconds <= self.llm_timeout_seconds:
+            raise ConfigurationError("HIGHWATER_JOB_LEASE_SECONDS must be above HIGHWATER_LLM_TIMEOUT_SECONDS")
 
     def registry_access(self) -> RegistryAccess | None:
         """Return the access to the registry; None if no address is known.

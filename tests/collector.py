@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Self
 
-# What a session of tests may send that no test looks at.
+# Data that a session of tests may send and that no test checks.
 _SPANS_MAX = 50_000
 
 
@@ -45,7 +45,7 @@ class Collector:
                 self.wfile.write(b"{}")
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self.status = 200
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)

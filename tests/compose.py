@@ -1,4 +1,4 @@
-"""docker-compose.kafka.yml as tests read it: its services, and the environment that it gives each of ours."""
+"""docker-compose.kafka.yml as tests read it: its services, and the environment of each of the product's services."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BROKERS = {name: service for name, service in SERVICES.items() if service["image
 
 
 def environment_of(name: str) -> dict[str, str]:
-    """What a service of ours has in its environment where only that is set which the file asks for."""
+    """The environment of one of our services with only the required settings of the file."""
     given = {"HIGHWATER_API_KEYS": f"admin:{API_KEY}"}
     form = re.compile(r"\$\{(\w+):([-?])([^}]*)\}")
     return {
@@ -28,5 +28,5 @@ def environment_of(name: str) -> dict[str, str]:
 
 
 def settings_of(name: str) -> Settings:
-    """The settings that a service of ours reads from that."""
+    """The settings that one of our services reads from that."""
     return read_settings(environment_of(name))

@@ -84,7 +84,7 @@ async def _init(settings: Settings) -> None:
         await migrate(pool)
     admin = Admin(settings.kafka_client())
     await admin.ensure_topics(all_topics(), replication_factor=1)
-    # A partition that was just made has no leader for a moment, and who asks for its end is refused.
+    # A partition that was just created has no leader for a moment, and a read of its end is refused.
     places = [(topic.name, number) for topic in all_topics() for number in range(topic.partitions)]
     async with asyncio.timeout(_LEADERS_SECONDS_MAX):
         while True:
@@ -104,7 +104,7 @@ _ENDED_EARLY = ("product", "scripted", "own_stack", "stack")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Note who is last."""
+    """Note the last test."""
     for item in session.items:
         for name in _ENDED_EARLY:
             if name in getattr(item, "fixturenames", ()):
@@ -130,7 +130,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """List the slowest files, where the slowest tests are asked for (`--durations`)."""
+    """List the slowest files, if the slowest tests are requested (`--durations`)."""
     if config.getoption("durations"):
         terminalreporter.section("slowest files")
         for name, seconds in _SECONDS.most_common(_SLOWEST_SHOWN):

@@ -233,7 +233,7 @@ class Product:
         return parts
 
     def move_clock(self, seconds: float) -> None:
-        """Move the product's clock ahead by so much more, and wait until every process has read it."""
+        """Move the product's clock ahead by this much more, and wait until every process has read it."""
         before = float(self.clock_file.read_text(encoding="ascii")) if self.clock_file.exists() else 0.0
         fresh = self.clock_file.with_suffix(".new")
         fresh.write_text(str(before + seconds), encoding="ascii")
@@ -296,7 +296,7 @@ class Product:
                 message = consumer.poll(10)
                 assert message is not None, f"{topic} ends before {left}"
                 assert message.error() is None, message.error()
-                # What came after the ends were asked for is left to the next look.
+                # Records after the ends were read are left to the next check.
                 if message.offset() < ends[message.partition()][1]:
                     found.append(message)
                 if message.offset() + 1 >= left.get(message.partition(), 0):

@@ -16,6 +16,7 @@ from highwater.api.command.client import any_key, api_client, ask_api, request
 from highwater.api.command.command import FAILED, INTERRUPTED, CommandFailedError, Group, json_option
 from highwater.api.command.connection import own_settings
 from highwater.api.command.terminal import print_json, print_result, print_table, printable, warn
+from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
     import httpx
@@ -256,7 +257,7 @@ def show(ingest_id: str, as_json: bool) -> None:
     print_table(columns, [[one[name] for name in columns] for one in found["sources"]], right=_COUNTERS)
     more = found["sources_total"] - len(found["sources"])
     if more:
-        warn(f"{more} more sources")
+        warn(counted(more, "more source"))
     for one in found["failed"]:
         warn(f"{one['ns']}|{one['slot']}|{one['source_id']} {one['chunk_no']}: {one['reason']}: {one['detail']}")
 

@@ -13,6 +13,7 @@ from highwater.api.chunks.import_run import Draw, Faults, Import, ImportOptions,
 from highwater.api.command.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.terminal import print_json, printable, progress, warn
+from highwater.streams.wording import agreed, counted
 
 if TYPE_CHECKING:
     from highwater.connectors.sources.chunked import Origin
@@ -280,7 +281,9 @@ def _publish_insights(repository: Repository, channel: str | None, *, as_json: b
     publisher.flush()
     faults.conclude()
     if problem is not None:
-        raise CommandFailedError(f"{problem}; {publisher.acknowledged:,} commits were published") from problem
+        raise CommandFailedError(
+            f"{problem}; {counted(publisher.acknowledged, 'commit was', 'commits were')} published"
+        ) from problem
     _tell_insights(name, publisher.acknowledged, faults, list(publisher.positions().values()), is_interrupted, as_json)
 
 
@@ -292,9 +295,9 @@ def _tell_insights(
         told = {"channel": name, "insights": published, "rejected": faults.count, "faults": faults.shown}
         print_json({**told, "positions": positions})
     elif is_interrupted:
-        warn(f"interrupted: {published:,} insights of {name} were published")
+        warn(f"interrupted: {counted(published, 'insight')} of {name} {agreed(published, 'was', 'were')} published")
     else:
-        click.echo(f"imported {printable(name)}: {published:,} insights{rejections}")
+        click.echo(f"imported {printable(name)}: {counted(published, 'insight')}{rejections}")
         for position in positions:
             click.echo(f"  {position}")
     if is_interrupted:

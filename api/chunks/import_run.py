@@ -21,6 +21,7 @@ from highwater.api.command.command import FAILED, INTERRUPTED, CommandFailedErro
 from highwater.api.command.connection import kafka_client
 from highwater.api.command.terminal import Bar, print_json, printable, progress, warn
 from highwater.schemas.errors import HighwaterError
+from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -243,7 +244,8 @@ class Import:
     async def _end_gone(self, origin: Origin, submission: Submission, missing: frozenset[str]) -> None:
         if missing and not origin.reading.listed and not self._options.forces:
             # An unmounted folder looks the same (R3.20).
-            why = f"nothing is there, where {len(missing):,} sources were; their chunks stay (--force removes them)"
+            were = counted(len(missing), "source was", "sources were")
+            why = f"nothing is there, where {were}; their chunks stay (--force removes them)"
             self._faults.add("all of it", why)
             return
         # If only some can be requested, each import starts elsewhere, so that all are requested over time.
@@ -309,7 +311,7 @@ def _remember_pages(origin: Listing, submission: Submission, known: Remembered, 
 
 
 def _tell(name: str, told: Mapping[str, Any], *, is_interrupted: bool) -> None:
-    counts = f"{told['sources']:,} sources, {told['chunks']:,} chunks"
+    counts = f"{counted(told['sources'], 'source')}, {counted(told['chunks'], 'chunk')}"
     if told["rejected"]:
         counts += f", {told['rejected']:,} rejected"
     if is_interrupted:

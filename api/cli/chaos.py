@@ -19,6 +19,7 @@ import orjson
 
 from highwater.api.command.command import DONE, FAILED, Command, CommandFailedError, json_option
 from highwater.api.command.terminal import print_json, printable, warn
+from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
     from highwater.api.chaos.plan import Fault
@@ -151,12 +152,12 @@ def _print(outcome: Outcome, minutes: float) -> None:
     click.echo(f"sent: {sent}; requests: {requests}")
     for kind, of in by_kind(outcome.recovered).items():
         click.echo(
-            f"{kind}: {of['faults']} faults, read again after {of['median_seconds']:.1f} s at the median, "
+            f"{kind}: {counted(int(of['faults']), 'fault')}, read again after {of['median_seconds']:.1f} s at the median, "
             f"{of['worst_seconds']:.1f} s at worst"
         )
     for problem in outcome.problems:
         click.echo(printable(problem))
-    found = f"{len(outcome.problems)} problems" if outcome.problems else "nothing lost, duplicated or stuck"
+    found = counted(len(outcome.problems), "problem") if outcome.problems else "nothing lost, duplicated or stuck"
     click.echo(
         f"seed {outcome.seed}, {len(outcome.recovered)} of {len(outcome.planned)} faults, {outcome.compared:,} compared: {found}"
     )

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from highwater.api.cli.configuration import configuration_faults
 from highwater.api.command.connection import ADDRESSES, database, kafka_client
 from highwater.schemas.errors import ConfigurationError, HighwaterError, UnavailableError
 from highwater.schemas.topics import keyed_partitions
 from highwater.streams.settings import Settings
+from highwater.streams.wording import counted
 
 State = Literal["ok", "warning", "bad"]
 OK: State = "ok"
@@ -118,6 +120,14 @@ def clock_verdict(clock_file: Path | None) -> Check:
     )
 
 
+async def check_configuration(settings: Settings) -> list[Check]:
+    """Check the settings and files that a role reads when it starts."""
+    faults = configuration_faults(settings)
+    if not faults:
+        return [Check("configuration", OK, "every setting and file can be used")]
+    return [Check("configuration", BAD, fault, "correct it; no role that reads it starts before") for fault in faults]
+
+
 async def check_addresses(settings: Settings) -> list[Check]:
     """Check that every service has an address."""
     missing = [name for field, name in ADDRESSES.items() if getattr(settings, field) is None]
@@ -150,7 +160,7 @@ async def check_kafka(settings: Settings) -> list[Check]:
             return [Check("kafka", BAD, refusal, "correct the setting; see docs/secure.md")]
         told = f"{settings.kafka}: {error.args[0].str()}"
         return [Check("kafka", BAD, told, "start it, or correct KAFKA_BOOTSTRAP_SERVERS")]
-    brokers = f"{len(metadata.brokers)} broker{'' if len(metadata.brokers) == 1 else 's'}"
+    brokers = counted(len(metadata.brokers), "broker")
     found = [Check("kafka", OK, f"{brokers} at {settings.kafka}, librdkafka {libversion()[0]}")]
     missing = [topic.name for topic in all_topics() if topic.name not in metadata.topics]
     if missing:
@@ -314,13 +324,13 @@ async def _vectors_behind(settings: Settings) -> str:
         insights = await pool.fetchval(FEEDS["insights_behind"], BACKLOG_COUNTED_MAX)
         chunks = await pool.fetchval(CHUNKS["chunks_behind"], BACKLOG_COUNTED_MAX)
         left = await behind(pool)
-    told = f"; {insights:,} insights and {chunks:,} chunks wait for a vector"
+    told = f"; {counted(insights, 'insight')} and {counted(chunks, 'chunk')} wait for a vector"
     if not left.namespaces:
         return told
     due = iso_from_ms_or_none(left.due_ms) or "unknown"
     return (
-        f"{told}; {left.namespaces:,} namespace{'' if left.namespaces == 1 else 's'} in a change of embedding model: "
-        f"{left.missing:,} vectors missing, expected end {due}"
+        f"{told}; {counted(left.namespaces, 'namespace')} in a change of embedding model: "
+        f"{counted(left.missing, 'vector')} missing, expected end {due}"
     )
 
 
@@ -334,7 +344,7 @@ async def check_lag(settings: Settings) -> list[Check]:
     groups = await gather_lags(settings)
     for group in groups:
         late = (group.seconds or 0.0) > LAG_SECONDS_WARNING
-        detail = f"{group.events:,} events behind" + (f", {group.seconds:,.0f} s" if group.seconds else "")
+        detail = f"{counted(group.events, 'event')} behind" + (f", {group.seconds:,.0f} s" if group.seconds else "")
         if group.problem:
             never = all(standing.next is None for standing in group.standings)
             remedy = "`highwater up`, or its role on some machine" if never else "see `highwater reset --help`"
@@ -357,7 +367,7 @@ def bottleneck_verdict(behind: Sequence[tuple[str, int, float]]) -> Check:
     group, events, seconds = max(behind, key=lambda one: (one[2], one[1]), default=("", 0, 0.0))
     if not events:
         return Check(name, OK, "none: no running consumer is behind")
-    detail = f"consumer {group}, the furthest behind: {events:,} events, {seconds:,.1f} s"
+    detail = f"consumer {group}, the furthest behind: {counted(events, 'event')}, {seconds:,.1f} s"
     if seconds <= LAG_SECONDS_NOTED:
         return Check(name, OK, detail)
     command = "highwater worker" if group == WORKER else f"highwater connect {group}"
@@ -372,6 +382,7 @@ _CHECKERS: dict[str, Checker] = {
     "platform": check_platform,
     "disk": check_disk,
     "clock": check_clock,
+    "configuration": check_configuration,
     "addresses": check_addresses,
     "kafka": check_kafka,
     "schema registry": check_registry,

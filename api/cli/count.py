@@ -10,9 +10,10 @@ from highwater.api.cli.replay import conditions_shown
 from highwater.api.cli.selecting import Selecting
 from highwater.api.command.command import Command, TopicArgument, json_option
 from highwater.api.command.connection import stack_settings
-from highwater.api.command.terminal import counted, print_json, print_table, printable, warn
+from highwater.api.command.terminal import print_json, print_table, printable, warn
 from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.schemas.topics import Topic
+from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
     from highwater.connectors.replay.counting import Counting
@@ -95,10 +96,10 @@ def _tell(told: dict[str, Any], counting: Counting | None, *, as_json: bool) -> 
     rows = [_row(one["value"], one["records"], told["records"]) for one in told["values"]]
     print_table([told["by"], "records", "share"], rows, right=["records", "share"])
     rest = told["distinct"] - len(rows)
-    more = f"; {rest:,} more values, --top shows more" if rest else ""
+    more = f"; {counted(rest, 'more value')}, --top shows more" if rest else ""
     warn(
         printable(
-            f"{told['records']:,} of {told['read']:,} records of {told['topic']}, {told['distinct']:,} values{more}"
+            f"{told['records']:,} of {told['read']:,} records of {told['topic']}, {counted(told['distinct'], 'value')}{more}"
         )
     )
     if counting.without_answer:

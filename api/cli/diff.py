@@ -14,6 +14,7 @@ from highwater.api.command.connection import stack_settings
 from highwater.api.command.terminal import print_json, printable, warn
 from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.schemas.topics import Topic
+from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
     from highwater.connectors.replay.differences import Difference, Event, State
@@ -135,10 +136,12 @@ def _tell(told: dict[str, Any], *, as_json: bool) -> None:
             click.echo(printable(f"    {name}: {_shown(before)} -> {_shown(after)}"))
     kinds = ", ".join(f"{told[kind]:,} {kind}" for kind in _SIGNS)
     rest = sum(told[kind] for kind in _SIGNS) - len(told["differences"])
-    more = f"; {rest:,} more keys, --top shows more" if rest else ""
+    more = f"; {counted(rest, 'more key')}, --top shows more" if rest else ""
     warn(f"{kinds}{more}")
     if told["without_key"]:
-        warn(f"highwater: {told['without_key']:,} records have no key and were left out")
+        warn(
+            f"highwater: {counted(told['without_key'], 'record has no key and was', 'records have no key and were')} left out"
+        )
 
 
 def _shown(value: Any) -> str:

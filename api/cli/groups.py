@@ -10,6 +10,7 @@ import click
 
 from highwater.api.command.command import Command, CommandFailedError, json_option, nearest
 from highwater.api.command.terminal import print_json, print_table
+from highwater.streams.wording import counted
 
 
 @click.command(cls=Command)
@@ -65,7 +66,9 @@ def _origin(one: Mapping[str, Any]) -> str:
 
 
 def _print_group(one: Mapping[str, Any]) -> None:
-    click.echo(f"{one['group']}: {one['state']}, {_lag(one['lag'])} events behind, {len(one['members'])} members")
+    click.echo(
+        f"{one['group']}: {one['state']}, {_lag(one['lag'])} events behind, {counted(len(one['members']), 'member')}"
+    )
     facts = [("name in Kafka", one["kafka_group"]), ("coordinator", one["coordinator"] or "-")]
     print_table(["", ""], [*facts, ("assignment", one["assignor"] or "-")])
     columns = ["topic", "partition", "reads from", "end", "behind", "member"]

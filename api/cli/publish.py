@@ -20,6 +20,7 @@ from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.terminal import Bar, print_json, progress, warn
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.topics import Topic
+from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
     from highwater.api.command.publishing import Publisher
@@ -51,7 +52,7 @@ class Rejects:
     def conclude(self) -> None:
         """Print how many more there were."""
         if self.count > BAD_LINES_SHOWN:
-            warn(f"… and {self.count - BAD_LINES_SHOWN:,} more bad lines")
+            warn(f"… and {counted(self.count - BAD_LINES_SHOWN, 'more bad line')}")
 
 
 @click.command(cls=Command)
@@ -110,7 +111,7 @@ def _conclude(
     else:
         rejections = f", {rejected:,} rejected" if rejected else ""
         per_second = published / seconds if seconds > 0 else 0.0
-        click.echo(f"published {published:,} events to {topic.name} ({per_second:,.0f}/s){rejections}")
+        click.echo(f"published {counted(published, 'event')} to {topic.name} ({per_second:,.0f}/s){rejections}")
         for position in publisher.positions().values():
             click.echo(f"  {position}")
     if interrupted:
@@ -171,7 +172,8 @@ class _Run:
         except (OSError, EOFError) as error:
             publisher.flush()
             raise CommandFailedError(
-                f"the file cannot be read completely: {error}; {publisher.acknowledged:,} events were published"
+                f"the file cannot be read completely: {error}; "
+                f"{counted(publisher.acknowledged, 'event was', 'events were')} published"
             ) from error
         publisher.flush()
         return publisher, interrupted

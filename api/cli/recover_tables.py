@@ -14,6 +14,7 @@ from highwater.api.command.actions import recorded
 from highwater.api.command.command import Command, CommandFailedError, json_option
 from highwater.api.command.connection import database, kafka_client, stack_settings
 from highwater.api.command.terminal import print_json, print_table
+from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +74,9 @@ async def _until_stopped(client: Mapping[str, str]) -> None:
         if not members:
             return
         await asyncio.sleep(_LOOK_SECONDS)
-    raise CommandFailedError(f"{members} workers run; stop them, then recover their tables")
+    raise CommandFailedError(
+        f"{counted(members, 'worker runs; stop it', 'workers run; stop them')}, then recover their tables"
+    )
 
 
 async def run_recovery(settings: Settings, *, seconds: float | None = None) -> list[Recovered]:

@@ -20,9 +20,10 @@ import click
 from highwater.api.command.command import Command, CommandFailedError, TopicArgument, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.missing_topics import missing_topic
-from highwater.api.command.terminal import Bar, counted, print_json, printable, progress, warn
+from highwater.api.command.terminal import Bar, print_json, printable, progress, warn
 from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.schemas.topics import Topic
+from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -287,7 +288,9 @@ class _Replay:
             publisher.flush()
         except KeyboardInterrupt:
             publisher.flush()
-            warn(f"highwater: interrupted; {publisher.acknowledged:,} records were published to {into}")
+            warn(
+                f"highwater: interrupted; {counted(publisher.acknowledged, 'record was', 'records were')} published to {into}"
+            )
             raise
         self._counts.written = publisher.acknowledged
         return self._told(into)

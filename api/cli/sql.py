@@ -12,6 +12,7 @@ import click
 from highwater.api.command.command import Command, CommandFailedError, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.terminal import print_json, print_table, warn
+from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
     from highwater.connectors.sql.engine import Answer
@@ -171,6 +172,6 @@ def summary_line(summary: dict[str, Any]) -> str:
     scanned: Sequence[dict[str, Any]] = summary["scanned"]
     read = ", ".join(f"{one['scanned']:,} of {one['held']:,} records of {one['topic']}" for one in scanned)
     cut = " (cut off; --limit allows more)" if summary["is_cut_off"] else ""
-    return f"{summary['rows']:,} row{'' if summary['rows'] == 1 else 's'}{cut} in {summary['seconds']:.1f} s" + (
+    return f"{counted(summary['rows'], 'row')}{cut} in {summary['seconds']:.1f} s" + (
         f"; scanned {read}" if read else ""
     )

@@ -6,20 +6,23 @@ default one that is in use is avoided.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from highwater.api.cli.configuration import refuse_faults
 from highwater.api.command.command import FAILED, Command, CommandFailedError, RoleCommand, json_option
 from highwater.api.command.connection import own_settings, stack_settings
 from highwater.api.command.terminal import print_json, print_result, print_table, warn
+from highwater.schemas.errors import ConfigurationError
 from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
@@ -103,14 +106,15 @@ def up(
         click.echo(f"a local stack is already running on {running['data_dir']}", err=as_json)
         if detach and not running["ready"]:
             plan = Plan(settings.data_dir, _given(settings), late_seconds=settings.up_timeout_seconds)
-            ready = control.await_ready(plan, report=_report)
+            with _as_wrong_use():
+                ready = control.await_ready(plan, report=_report)
             _load_sample_and_greet(ready, settings.data_dir, no_sample=no_sample, as_json=as_json)
             return
         _print_status(running, as_json=as_json)
         click.get_current_context().exit(0 if detach else FAILED)
     if services_only and not detach:
         raise click.UsageError("--services-only needs --detach", click.get_current_context())
-    _check_keys(settings)
+    refuse_faults(settings)
     if brokers is not None and settings.kafka is not None:
         raise click.UsageError("--brokers applies to the embedded Kafka, but KAFKA_BOOTSTRAP_SERVERS names another")
     if None in (settings.kafka, settings.schema_registry, settings.redis):
@@ -122,7 +126,8 @@ def up(
         # them.
         plan = replace(plan, roles=tuple(role for role in plan.roles if role.oneshot))
     if detach:
-        status = control.start_detached(plan, report=_report)
+        with _as_wrong_use():
+            status = control.start_detached(plan, report=_report)
         if services_only:
             print_result(
                 status, as_json=as_json, line="the services are ready, no role runs; `highwater down` stops them"
@@ -133,20 +138,19 @@ def up(
     _run_in_foreground(control, plan, no_sample=no_sample, as_json=as_json)
 
 
-def _check_keys(settings: Settings) -> None:
-    """Refuse keys that the API would refuse, before anything is started.
+@contextlib.contextmanager
+def _as_wrong_use() -> Iterator[None]:
+    """Report a setting that a role refused as one that a command refuses.
 
     Raises:
-        ConfigurationError: they are invalid.
+        ConfigurationError: a role cannot use a setting; everything was stopped again.
     """
-    if settings.api_keys:
-        from highwater.api.core.auth import parse_api_keys
+    from highwater.deploy.local.errors import MisconfiguredError
 
-        parse_api_keys(settings.api_keys)
-    if settings.api_keys_file is not None:
-        from highwater.api.core.keys import read_key_file
-
-        read_key_file(settings.api_keys_file)
+    try:
+        yield
+    except MisconfiguredError as error:
+        raise ConfigurationError(str(error)) from error
 
 
 def _fetch_parts() -> None:
@@ -279,7 +283,8 @@ def _run_in_foreground(control: Any, plan: Plan, *, no_sample: bool, as_json: bo
 
     threading.Thread(target=greet_when_ready, name="greeter", daemon=True).start()
     try:
-        Supervisor(plan, report=_report).run()
+        with _as_wrong_use():
+            Supervisor(plan, report=_report).run()
     finally:
         ended.set()
 

@@ -12,6 +12,7 @@ from highwater.api.command.command import Command, CommandFailedError, TopicArgu
 from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.terminal import print_json, print_table
 from highwater.schemas.topics import DAY_MS, DEAD_LETTER_SUFFIX, TOPICS, Topic, all_topics
+from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
     from highwater.streams.settings import Settings
@@ -88,7 +89,7 @@ def _list_all(as_json: bool) -> None:
 def _problem(one: Mapping[str, Any]) -> str:
     if one["leaderless"]:
         return f"{one['leaderless']} without a leader"
-    return f"{one['out_of_sync']} copies behind" if one["out_of_sync"] else ""
+    return f"{counted(one['out_of_sync'], 'copy', 'copies')} behind" if one["out_of_sync"] else ""
 
 
 def _show_topic(name: str, as_json: bool) -> None:
@@ -97,7 +98,9 @@ def _show_topic(name: str, as_json: bool) -> None:
         print_json(found)
         return
     size = "unknown size" if found["size_bytes"] is None else f"{found['size_bytes']:,} bytes"
-    click.echo(f"{found['topic']}: {found['about'] or 'not in the catalogue'}; {found['events']:,} events, {size}")
+    click.echo(
+        f"{found['topic']}: {found['about'] or 'not in the catalogue'}; {counted(found['events'], 'event')}, {size}"
+    )
     rows = [
         (
             one["partition"],
@@ -216,7 +219,7 @@ def _print_topic(topic: Topic, live: dict[str, Any] | None) -> None:
     if live is None:
         click.echo("the broker does not have it; run `highwater init`")
         return
-    click.echo(f"{live['events']:,} events")
+    click.echo(counted(live["events"], "event"))
     held = [(partition, offsets["low"], offsets["high"]) for partition, offsets in live["partitions"].items()]
     print_table(["partition", "first", "next"], held, right=["partition", "first", "next"])
     for difference in live["differences"]:

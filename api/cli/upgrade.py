@@ -19,6 +19,7 @@ from highwater.api.command.connection import database, stack_settings
 from highwater.api.command.terminal import print_json, print_table
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.settings import Settings
+from highwater.streams.wording import counted
 
 _NAMED_MAX = 10
 
@@ -101,7 +102,9 @@ def migrations_pending(expected: Mapping[str, str], applied: Mapping[str, str]) 
 
 def versions_verdict(sessions: Mapping[str, int], own: str) -> Check:
     """Return which versions are connected to the database, by what their sessions report."""
-    told = ", ".join(f"{name.partition('/')[2]} ({count} connections)" for name, count in sorted(sessions.items()))
+    told = ", ".join(
+        f"{name.partition('/')[2]} ({counted(count, 'connection')})" for name, count in sorted(sessions.items())
+    )
     if len(sessions) > 1:
         return Check("roles", WARNING, f"of several versions: {told}", "restart the roles of the older version")
     if not sessions:

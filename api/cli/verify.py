@@ -13,6 +13,7 @@ import click
 from highwater.api.command.command import DONE, FAILED, Command, json_option
 from highwater.api.command.connection import database, kafka_client, stack_settings
 from highwater.api.command.terminal import print_json, print_table, printable, warn
+from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
     from highwater.connectors.verify.report import Report
@@ -122,4 +123,4 @@ def _print(found: Report, *, shows_excluded: bool) -> None:
                 click.echo(f"not compared, {name}: {what}: {why}")
         else:
             click.echo(f"not compared, {name}: {'; '.join(fields)}")
-    click.echo(f"{found.compared:,} compared, {found.differences:,} differences")
+    click.echo(f"{found.compared:,} compared, {counted(found.differences, 'difference')}")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from highwater.schemas.envelope import ms_from_iso
 from highwater.schemas.errors import HighwaterError
+from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +97,7 @@ class Frame:
     def __repr__(self) -> str:
         of = "" if self.version is None else f" of version {self.version}"
         columns = ", ".join(f"{field.name}: {field.type}" for field in self._table.schema)
-        return f"<Frame{of}: {len(self):,} rows; {columns}>"
+        return f"<Frame{of}: {counted(len(self), 'row')}; {columns}>"
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:

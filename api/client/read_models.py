@@ -145,7 +145,7 @@ READ_MODELS: Mapping[str, ReadModel] = {
         "/api/users/{}/feed",
         _feed,
         schema_of(
-            cluster_id=_TEXT, title=_TEXT, summary=_TEXT, keywords=_TEXTS, size=_WHOLE, born_version=_WHOLE,
+            cluster_id=_TEXT, title=_TEXT, summary=_TEXT, keywords=_TEXTS, theme=_TEXT, size=_WHOLE, born_version=_WHOLE,
             changed_version=_WHOLE, x=_REAL, y=_REAL, insight_ids=_TEXTS, insights=_TEXTS,
         ),
         "the items of a user's feed",

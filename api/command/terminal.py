@@ -113,8 +113,3 @@ def confirm(question: str, *, assume_yes: bool) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} Use --yes", click.get_current_context(silent=True))
     click.confirm(question, abort=True, err=True)
-
-
-def counted(number: int, noun: str) -> str:
-    """A number of things in words: `1 record`, `1,200 records`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

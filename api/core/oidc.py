@@ -130,7 +130,7 @@ def read_credentials(settings: Settings) -> ClientCredentials | None:
             raise ConfigurationError("HIGHWATER_OIDC_CLIENT_SECRET and HIGHWATER_OIDC_CLIENT_SECRET_FILE are both set")
         try:
             secret = path.read_text(encoding="utf-8").strip()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise ConfigurationError(f"HIGHWATER_OIDC_CLIENT_SECRET_FILE: {error}") from error
     return ClientCredentials(settings.oidc_client_id, secret or None)
 

@@ -10,6 +10,7 @@ import orjson
 from highwater.api.dashboard.view import View
 from highwater.api.sql.queries import QUERY, begun
 from highwater.schemas.errors import HighwaterError
+from highwater.streams.wording import counted
 
 # The rows on a page that a person reads; a file has all rows.
 ROWS_SHOWN_MAX = 500
@@ -75,18 +76,18 @@ class Answered:
         if self.is_running:
             return f"running … {read}"
         if self._end is None:
-            return f"stopped; {len(self.rows):,} rows so far" if self._is_stopped else ""
-        cut = f"the first {len(self.rows):,} rows; a file has all" if self._end["is_cut_off"] else _rows(len(self.rows))
+            return f"stopped; {counted(len(self.rows), 'row')} so far" if self._is_stopped else ""
+        cut = (
+            f"the first {counted(len(self.rows), 'row')}; a file has all"
+            if self._end["is_cut_off"]
+            else counted(len(self.rows), "row")
+        )
         return f"{cut} in {self._end['seconds']:.2f} s" + (f"; {read}" if read else "")
 
     @property
     def is_empty(self) -> bool:
         """Return whether the query ended without a row."""
         return self._end is not None and not self.rows
-
-
-def _rows(count: int) -> str:
-    return f"{count:,} row{'' if count == 1 else 's'}"
 
 
 def shown(value: Any) -> str:

@@ -14,6 +14,7 @@ from highwater.api.dashboard import figures
 from highwater.api.dashboard.addresses import group_address, topic_address
 from highwater.api.dashboard.map import colour
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
+from highwater.streams.wording import counted
 
 # Lines that a person can distinguish; the others are counted.
 LINES_MAX = 6
@@ -112,7 +113,7 @@ def draw(document: Mapping[str, Any]) -> str:
     highest = max(value for line in lines for value in line.values if value is not None)
     top = 1.0 if unit == "ratio" else top_of(highest, _FINEST[unit])
     drawn = "".join(_line(line, top, unit) for line in lines)
-    label = f"{document['title']}, {len(lines)} lines; their latest values are below the chart"
+    label = f"{document['title']}, {counted(len(lines), 'line')}; their latest values are below the chart"
     return (
         f'{_head(document)}<svg class="hw-chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">'
         f"{_axes(document, top, unit)}{drawn}</svg>{_legend(document, lines)}"

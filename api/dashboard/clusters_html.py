@@ -14,6 +14,7 @@ from highwater.api.dashboard.addresses import insight_address
 from highwater.api.dashboard.tables import numbers, table_html
 from highwater.api.dashboard.tiles import linked
 from highwater.api.dashboard.view import text
+from highwater.streams.wording import counted
 
 LEGEND_MAX = 14
 MEMBERS_MAX = 20
@@ -43,7 +44,7 @@ def legend(document: Mapping[str, Any], found: cluster_map.Map, address_of: Call
     thinned = "" if len(found.points) == found.total else f"; {len(found.points):,} of {found.total:,} points are drawn"
     rest = len(clusters) - LEGEND_MAX
     unlisted = f", {rest:,} of them not listed here" if rest > 0 else ""
-    more = f"{len(clusters):,} clusters{unlisted}, {document['noise']:,} insights in none{thinned}"
+    more = f"{counted(len(clusters), 'cluster')}{unlisted}, {counted(document['noise'], 'insight')} in none{thinned}"
     return f'<ul class="hw-dots">{shown}</ul><p class="hw-muted hw-small hw-flat">{more}</p>'
 
 
@@ -59,7 +60,7 @@ def cluster(
     title = text(one.get("title") or one["label"])
     summary = f'<p class="hw-flat">{text(one["summary"])}</p>' if one.get("summary") else ""
     born = f", born in version {one['born_version']}" if one.get("born_version") else ""
-    about = f"{one['size']:,} insights in version {version}{born} · {text(', '.join(one['keywords']))}"
+    about = f"{counted(one['size'], 'insight')} in version {version}{born} · {text(', '.join(one['keywords']))}"
     table_label = f"Insights of {one['label']}"
     rows = "".join(
         _member(members[insight_id], confidences.get(insight_id), since.get(insight_id), address_of)
@@ -84,7 +85,7 @@ def listed(one: Mapping[str, Any]) -> list[str]:
 def selection(ids: Sequence[str], total: int, members: Members) -> str:
     """Return insights that were selected on the map."""
     rows = "".join(_member(members[one], None, None) for one in ids[:MEMBERS_MAX] if one in members)
-    head = f'<h2 class="hw" id="cluster" tabindex="-1">{total:,} insights selected</h2>'
+    head = f'<h2 class="hw" id="cluster" tabindex="-1">{counted(total, "insight")} selected</h2>'
     if not rows:
         return f'{head}<p class="hw-muted hw-flat">There is no point within the line. Draw it around some.</p>'
     return f"{head}{members_table(rows, 'Selected insights')}{_more(total, rows)}"
@@ -137,7 +138,7 @@ def feed(document: Mapping[str, Any], address_of: Callable[[str], str], *, is_no
 
 
 def _size(item: Mapping[str, Any], address_of: Callable[[str], str]) -> str:
-    return linked(f"{item['size']:,} insights", address_of(item["cluster_id"]))
+    return linked(counted(item["size"], "insight"), address_of(item["cluster_id"]))
 
 
 def versions(rows: Sequence[Mapping[str, Any]], shown: int | None, address_of: Callable[[int], str]) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from highwater.streams.queries.states import Stage
+from highwater.streams.wording import agreed, counted
 
 _ASKED_AGAIN = (Stage.ANALYZER, Stage.ASSEMBLER, Stage.RESPONDER, Stage.ARCHIVIST)
 _QUESTION_CHARACTERS = 120
@@ -73,7 +74,7 @@ def cancel_query(timeline: Mapping[str, Any]) -> Consequence:
         "Cancel this query?",
         (
             f"The query fails as cancelled; it is in stage {timeline['status'].lower()}.",
-            f"{used:,} tokens used so far must still be paid. A query that ends first keeps its answer.",
+            f"{counted(used, 'token')} used so far must still be paid. A query that ends first keeps its answer.",
         ),
         "Cancel the query",
     )
@@ -132,8 +133,12 @@ def revoke_job(job: Mapping[str, Any]) -> Consequence:
 def restart_job(job: Mapping[str, Any]) -> Consequence:
     """Describe restarting a failed job."""
     done, total = job["steps_done"], job["steps_total"]
-    left = f"{total - done} of {total} steps are left." if total else "No step is finished yet."
-    price = f" The steps so far took {job['tokens']:,} tokens." if job["tokens"] else ""
+    left = (
+        f"{total - done} of {counted(total, 'step')} {agreed(total - done, 'is', 'are')} left."
+        if total
+        else "No step is finished yet."
+    )
+    price = f" The steps so far took {counted(job['tokens'], 'token')}." if job["tokens"] else ""
     return Consequence(
         "Restart this job?",
         (
@@ -147,7 +152,8 @@ def restart_job(job: Mapping[str, Any]) -> Consequence:
 def _reasons(plan: Mapping[str, Any], noun: str) -> str:
     reasons = ", ".join(f"{one['reason']} ({one[noun]:,})" for one in plan["reasons"][:_REASONS_NAMED])
     rest = len(plan["reasons"]) - _REASONS_NAMED
-    return f"They failed for: {reasons}{f' and {rest} other reasons' if rest > 0 else ''}."
+    more = f" and {counted(rest, 'other reason')}" if rest > 0 else ""
+    return f"They failed for: {reasons}{more}."
 
 
 def restart_queries(plan: Mapping[str, Any], organization_id: str) -> Consequence:
@@ -155,10 +161,10 @@ def restart_queries(plan: Mapping[str, Any], organization_id: str) -> Consequenc
     count, tokens, cost = len(plan["queries"]), plan["expected_tokens"], plan["expected_cost_usd"]
     price = _price(tokens) + ("" if cost is None else f", {cost:,.4f} USD, judged by the calls of the last week")
     return Consequence(
-        f"Restart {count:,} failed queries{f' of {organization_id}' if organization_id else ''}?",
+        f"Restart {counted(count, 'failed query', 'failed queries')}{f' of {organization_id}' if organization_id else ''}?",
         (
             _reasons(plan, "queries"),
-            f"Each continues from the stage that failed: {plan['stages_left']:,} stages; {price}.",
+            f"Each continues from the stage that failed: {counted(plan['stages_left'], 'stage')}; {price}.",
             "Each becomes a new query of its user, who has one query in progress at a time.",
             "They begin after 10 seconds in which you can stop this. The action is recorded.",
         ),
@@ -168,12 +174,12 @@ def restart_queries(plan: Mapping[str, Any], organization_id: str) -> Consequenc
 
 def restart_jobs(plan: Mapping[str, Any], organization_id: str) -> Consequence:
     """Describe restarting failed jobs in bulk."""
-    count = len(plan["jobs"])
+    count, left = len(plan["jobs"]), counted(plan["steps_left"], "step is", "steps are")
     return Consequence(
-        f"Restart {count:,} failed jobs of {organization_id}?",
+        f"Restart {counted(count, 'failed job')} of {organization_id}?",
         (
             _reasons(plan, "jobs"),
-            f"Each continues after its last stored step; {plan['steps_left']:,} steps are left, as far as is known.",
+            f"Each continues after its last stored step; {left} left, as far as is known.",
             f"Nothing is made or paid twice. {organization_id} is charged for the rest.",
             "They begin after 10 seconds in which you can stop this.",
         ),
@@ -208,7 +214,9 @@ def approve_outline(slides: int, organization_id: str) -> Consequence:
 
 def submit_job_again(job: Mapping[str, Any]) -> Consequence:
     """Describe submitting an ended job again."""
-    price = f"the last one took {job['tokens']:,} tokens" if job["tokens"] else "the number of tokens is unknown"
+    price = (
+        f"the last one took {counted(job['tokens'], 'token')}" if job["tokens"] else "the number of tokens is unknown"
+    )
     return Consequence(
         "Submit this job again?",
         (
@@ -224,16 +232,15 @@ def submit_job_again(job: Mapping[str, Any]) -> Consequence:
 
 
 def _letters(count: int) -> str:
-    return f"{count:,} dead letter{'' if count == 1 else 's'}"
+    return counted(count, "dead letter")
 
 
 def redrive_letters(topic: str, count: int, sent_before: int, refused: Mapping[str, int]) -> Consequence:
     """Describe sending dead letters again, as counted by a dry run."""
-    happens = [
-        f"{_letters(count)} of {topic} {'is' if count == 1 else 'are'} sent to the partitions they came from, unchanged."
-    ]
+    sent = agreed(count, "is sent to the partition it", "are sent to the partitions they")
+    happens = [f"{_letters(count)} of {topic} {sent} came from, unchanged."]
     if sent_before:
-        happens.append(f"{sent_before:,} of them were sent before and will be sent once more.")
+        happens.append(f"{counted(sent_before, 'of them was', 'of them were')} sent before and will be sent once more.")
     happens += [f"{number:,} more cannot be sent: they {why}." for why, number in refused.items()]
     happens.append("For 10 seconds nothing is sent, and you can stop it. Each dead letter that is sent is recorded.")
     return Consequence(f"Redrive {_letters(count)}?", tuple(happens), "Redrive")
@@ -347,11 +354,9 @@ def reset_group(group: str, changed: Sequence[Mapping[str, Any]]) -> Consequence
     """Describe setting where a group reads next; `changed` are the partitions whose position changes."""
     again = sum(max(0, (one["before"] or 0) - one["after"]) for one in changed)
     skipped = sum(max(0, one["after"] - one["before"]) for one in changed if one["before"] is not None)
-    happens = [
-        f"{group} continues from another offset in {len(changed):,} partition{'' if len(changed) == 1 else 's'}."
-    ]
+    happens = [f"{group} continues from another offset in {counted(len(changed), 'partition')}."]
     if again:
-        happens.append(f"It reads {again:,} events again and repeats their effects, unless it recognizes them.")
+        happens.append(f"It reads {counted(again, 'event')} again and repeats the effects, unless it recognizes them.")
     if skipped:
         happens.append(f"It skips {skipped:,} events.")
     happens.append("Kafka refuses the reset if the group is running again. The action is recorded.")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from highwater.api.dashboard.view import text
+from highwater.streams.wording import counted
 
 # The beginning of a digest distinguishes documents without a name.
 _DIGEST_CHARACTERS = 12
@@ -18,7 +19,7 @@ def deck_html(deck: Mapping[str, Any]) -> str:
     """Return a deck, as a card."""
     slides = "".join(map(_slide, deck["slides"]))
     views = deck["view_count"]
-    told = f"{len(deck['slides'])} slides, {views:,} view{'' if views == 1 else 's'}"
+    told = f"{counted(len(deck['slides']), 'slide')}, {counted(views, 'view')}"
     return _card(deck["title"], told, slides)
 
 
@@ -30,7 +31,7 @@ def outline_html(outline: Mapping[str, Any]) -> str:
     )
     return _card(
         outline["title"],
-        f"an outline of {len(outline['slides'])} slides; slides are made after it is approved",
+        f"an outline of {counted(len(outline['slides']), 'slide')}; slides are made after it is approved",
         slides,
     )
 
@@ -55,7 +56,7 @@ def _slide(slide: Mapping[str, Any]) -> str:
         else ""
     )
     table = slide.get("table")
-    rows = f'<p class="hw-small hw-muted">with a table of {table["rows_total"]} rows</p>' if table else ""
+    rows = f'<p class="hw-small hw-muted">with a table of {counted(table["rows_total"], "row")}</p>' if table else ""
     return f'<section class="hw-slide"><h3>{slide["number"]}. {text(slide["title"])}</h3>{_list(bullets)}{rows}{more}</section>'
 
 

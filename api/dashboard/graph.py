@@ -12,6 +12,7 @@ from html import escape
 from typing import Any, TypeAlias
 
 from highwater.api.dashboard import figures
+from highwater.streams.wording import agreed, counted
 
 # The most boxes that a person can survey; the list below the graph has every step.
 NODES_MAX = 60
@@ -59,7 +60,7 @@ def draw(tree: Mapping[str, Any], address_of: AddressOf) -> str:
     height = 2 * _MARGIN + rows * (BOX_HEIGHT + _GAP_Y) - _GAP_Y
     lines = "".join(_line(node, cause) for node in nodes for cause in node.causes)
     boxes = "".join(_box(node, address_of(node.step)) for node in nodes)
-    label = f"Graph of {len(nodes)} steps; the list below has the same steps as text"
+    label = f"Graph of {counted(len(nodes), 'step')}; the list below has the same {agreed(len(nodes), 'step', 'steps')} as text"
     return (
         f'<svg class="hw-graph" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="group" '
         f'aria-label="{label}">{lines}{boxes}</svg>'

@@ -21,6 +21,7 @@ from highwater.schemas.envelope import caused_by
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS
+from highwater.streams.wording import counted
 
 # The beginning of a value identifies it; `highwater replay` returns all of it.
 _BYTES_SHOWN, _BYTES_A_LINE = 2_048, 16
@@ -138,5 +139,5 @@ def hex_of(raw: bytes) -> str:
         letters = "".join(chr(one) if 0x20 <= one < 0x7F else "." for one in part)
         lines.append(f"{begin:06x}  {part.hex(' '):<{_BYTES_A_LINE * 3}} {letters}")
     if len(raw) > _BYTES_SHOWN:
-        lines.append(f"… and {len(raw) - _BYTES_SHOWN:,} bytes more")
+        lines.append(f"… and {counted(len(raw) - _BYTES_SHOWN, 'byte')} more")
     return "\n".join(lines)

@@ -15,6 +15,7 @@ from highwater.api.dashboard.actions import Actions
 from highwater.api.dashboard.tables import numbers, table_html
 from highwater.api.dashboard.view import View, heading, segment, text
 from highwater.schemas.errors import HighwaterError
+from highwater.streams.wording import counted
 
 _ALL = "all topics"
 # name of the place, its label in the list; another place is typed
@@ -113,7 +114,7 @@ def plan_html(plan: Mapping[str, Any]) -> str:
         for one in found
     )
     same = len(plan["partitions"]) - len(found)
-    more = f'<p class="hw-muted hw-small">{same:,} partitions would not change.</p>' if same else ""
+    more = f'<p class="hw-muted hw-small">{counted(same, "partition")} would not change.</p>' if same else ""
     members = plan["live_members"]
     plural, which = ("", "it is") if members == 1 else ("s", "they are")
     running = (
@@ -131,4 +132,4 @@ def moved(step: Mapping[str, Any]) -> str:
     if step["before"] is None:
         return "begins here"
     gap = step["after"] - step["before"]
-    return f"{gap:,} events skipped" if gap > 0 else f"{-gap:,} events read again"
+    return f"{counted(gap, 'event')} skipped" if gap > 0 else f"{counted(-gap, 'event')} read again"

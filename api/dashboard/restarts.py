@@ -23,6 +23,7 @@ from highwater.api.dashboard.undo import UndoWindow
 from highwater.api.dashboard.view import View, heading, link, note, segment, set_html, text
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.engines.restarts import LOOKED_AT_MAX
+from highwater.streams.wording import agreed, counted
 
 # Work of one request: between two the progress is shown, and a stop takes effect.
 _BATCH = 50
@@ -131,7 +132,8 @@ class Queries(Restartable):
     def refusals(self, plan: Mapping[str, Any]) -> Sequence[str]:
         """Return the organizations whose queries are left out."""
         return [
-            f"{one['queries']:,} queries of {one['organization_id']} are left out: {one['reason']}"
+            f"{counted(one['queries'], 'query', 'queries')} of {one['organization_id']} "
+            f"{agreed(one['queries'], 'is', 'are')} left out: {one['reason']}"
             for one in plan["refusals"]
         ]
 
@@ -208,7 +210,7 @@ class Restarts:
         ids = [work[what.id] for work in plan[what.noun]]
         outcome: Counter[str] = Counter()
         of = f" of {organization}" if organization else ""
-        line = f"{len(ids):,} failed {what.noun}{of} will be restarted"
+        line = f"{_counted(len(ids), what.noun)}{of} will be restarted"
         path = what.path(organization)
         self._undo.open(line, len(ids), lambda: self._send(path, ids, outcome), lambda: restarted_text(outcome))
 
@@ -260,10 +262,14 @@ def plan_html(plan: Mapping[str, Any], what: Restartable, organization: str = ""
     rest = len(work) - _LISTED_MAX
     more = f'<p class="hw-muted hw-small">and {rest:,} more</p>' if rest > 0 else ""
     return (
-        f"<p>{plan['found']:,} failed {noun}{most}.{partly}</p>{refusal}"
+        f"<p>{_counted(plan['found'], noun)}{most}.{partly}</p>{refusal}"
         f"{table_html(('reason', f'{noun}#'), reasons, 'Reasons')}{table_html(('user', f'{noun}#'), users, 'Users')}"
         f"{table_html(what.columns, lines, f'{noun.capitalize()} to restart')}{more}"
     )
 
 
 _SINGULAR = {"jobs": "job", "queries": "query"}
+
+
+def _counted(number: int, noun: str) -> str:
+    return counted(number, f"failed {_SINGULAR[noun]}", f"failed {noun}")

@@ -12,6 +12,7 @@ from html import escape
 from typing import Any, TypeAlias
 
 from highwater.api.dashboard.map import colour
+from highwater.streams.wording import counted
 
 # Bands that a person can distinguish; the other clusters share one band.
 BANDS_MAX = 10
@@ -129,7 +130,7 @@ def _band(
     way = [*zip(xs, upper, strict=True), *reversed(list(zip(xs, lower, strict=True)))]
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in way)
     state = "" if band.is_alive else ", ended"
-    title = f"{band.label}: {band.sizes[-1]:,} insights now, {band.peak:,} at most{state}"
+    title = f"{band.label}: {counted(band.sizes[-1], 'insight')} now, {band.peak:,} at most{state}"
     shape = f'<polygon points="{points}" fill="{_colour(band, numbers)}"><title>{escape(title)}</title></polygon>'
     address = address_of(band.cluster_id) if band.cluster_id else None
     return shape if address is None else f'<a href="{escape(address)}" aria-label="{escape(title)}">{shape}</a>'

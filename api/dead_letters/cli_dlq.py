@@ -20,6 +20,7 @@ from highwater.api.dead_letters.cli_edit import edit
 from highwater.api.dead_letters.cli_letters import LETTER_TOPIC, NOTE, box_of, handler_of, json_text, name_of
 from highwater.api.dead_letters.cli_park import park
 from highwater.schemas.topics import Topic
+from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
     from highwater.api.dead_letters.letter import Letter
@@ -64,7 +65,7 @@ def list_letters(topic: Topic | None, only_open: bool, as_json: bool) -> None:
 def _sent_again(document: dict[str, Any]) -> str:
     """Describe where a letter is now, and how often it was sent before."""
     now_at = [one["position"] for one in document["handled"] if one["position"]]
-    before = f"failed again {document['redrives']} times" if document["redrives"] else ""
+    before = f"failed again {counted(document['redrives'], 'time')}" if document["redrives"] else ""
     return ", ".join(part for part in (f"to {now_at[-1]}" if now_at else "", before) if part)
 
 
@@ -133,7 +134,7 @@ def _print_letter(document: dict[str, Any], letter: Letter) -> None:
         if not name.startswith(HEADER_PREFIX):
             line("header", f"{name}={value}")
     if document["redriven_from"] is not None:
-        line("sent again", f"from {document['redriven_from']}, {document['redrives']} times until now")
+        line("sent again", f"from {document['redriven_from']}, {counted(document['redrives'], 'time')} until now")
     for one in document["handled"]:
         where = f" to {one['position']}" if one["position"] else ""
         changed = f", changed {', '.join(one['changed'])}" if one["changed"] else ""
@@ -157,7 +158,7 @@ def _print_value(document: dict[str, Any], line: Any) -> None:
     if document["as_written"] is not None:
         line("as written", json_text(document["as_written"]))
     if document["omitted_bytes"] is not None:
-        line("left out", f"{document['omitted_bytes']} bytes, which are at {document['origin']} only")
+        line("left out", f"{counted(document['omitted_bytes'], 'byte')}, which are at {document['origin']} only")
 
 
 @dlq.command()
@@ -202,18 +203,20 @@ def _conclude_redrive(name: str, outcome: Any, *, as_json: bool) -> None:
     sent, skipped = len(outcome.redriven), outcome.skipped
     if as_json:
         positions = [{"letter": str(letter), "position": str(now_at)} for letter, now_at in outcome.redriven]
-        counted = {why: skipped[why] for why in ("sent_before", "without_origin", "without_bytes", "too_large")}
-        print_json({"redriven": sent, **counted, "positions": positions})
+        left_out = {why: skipped[why] for why in ("sent_before", "without_origin", "without_bytes", "too_large")}
+        print_json({"redriven": sent, **left_out, "positions": positions})
     else:
         before = (
-            f"; {skipped['sent_before']:,} were already sent (use --again to repeat)" if skipped["sent_before"] else ""
+            f"; {counted(skipped['sent_before'], 'was', 'were')} already sent (use --again to repeat)"
+            if skipped["sent_before"]
+            else ""
         )
-        click.echo(f"sent {sent:,} dead letters of {name} again{before}")
+        click.echo(f"sent {counted(sent, 'dead letter')} of {name} again{before}")
     if outcome.refused:
         for line in outcome.refused[:5]:
             warn(line)
         raise CommandFailedError(
-            f"{len(outcome.refused):,} dead letters cannot be sent unchanged; use `highwater dlq show`, `edit` or `drop`"
+            f"{counted(len(outcome.refused), 'dead letter')} cannot be sent unchanged; use `highwater dlq show`, `edit` or `drop`"
         )
 
 
@@ -235,7 +238,7 @@ def drop(topic: Topic, up_to: int | None, yes: bool, note: str | None, as_json: 
     ends = {place: held.high if up_to is None else min(held.high, up_to + 1) for place, held in ranges.items()}
     count = sum(max(0, end - ranges[place].low) for place, end in ends.items())
     if count:
-        confirm(f"Delete {count:,} dead letters of {letters.name}?", assume_yes=yes)
+        confirm(f"Delete {counted(count, 'dead letter')} of {letters.name}?", assume_yes=yes)
 
         partitions = box.partitions()
 
@@ -243,9 +246,9 @@ def drop(topic: Topic, up_to: int | None, yes: bool, note: str | None, as_json: 
             async with handler_of(settings, partitions, note) as handler:
                 return await handler.drop(kafka_client(settings), ends, ranges)
 
-        with recorded(settings, "dlq drop", f"{letters.name}, {count} letters"):
+        with recorded(settings, "dlq drop", f"{letters.name}, {counted(count, 'letter')}"):
             count = asyncio.run(delete())
     if as_json:
         print_json({"dropped": count})
     else:
-        click.echo(f"deleted {count:,} dead letters of {letters.name}")
+        click.echo(f"deleted {counted(count, 'dead letter')} of {letters.name}")

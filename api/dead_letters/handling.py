@@ -39,6 +39,7 @@ from highwater.schemas.positions import Position
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS
 from highwater.streams.clock import Clock, fresh_id
 from highwater.streams.validation import check_event
+from highwater.streams.wording import counted
 
 SOURCE = "/cli/dlq"
 # Acknowledgements that are awaited together; each record beyond the producer's own limit costs a position and a future.
@@ -194,7 +195,9 @@ class Handler:
         under_way.clear()
         await asyncio.gather(*told)
         if failed is not None:
-            raise UnavailableError(f"{failed}; {len(outcome.redriven):,} dead letters were sent again") from failed
+            raise UnavailableError(
+                f"{failed}; {counted(len(outcome.redriven), 'dead letter was', 'dead letters were')} sent again"
+            ) from failed
 
     async def _trace(self, letter: Letter, action: Action, position: Position, *, changed: Iterable[str]) -> None:
         await (await self._told(self._event_of(letter, action, position, changed), letter.position))

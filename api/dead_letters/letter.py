@@ -19,6 +19,7 @@ from highwater.schemas.json_events import event_from_json, event_to_json
 from highwater.schemas.positions import Position, parse_position
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic, dead_letter_topic
 from highwater.streams import relay_epochs
+from highwater.streams.wording import counted
 
 HEADER_PREFIX = "dlq_"
 REDRIVEN_FROM = "dlq_redriven_from"
@@ -282,5 +283,5 @@ def hex_lines(raw: bytes, *, bytes_max: int) -> Sequence[str]:
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
         lines.append(f"{start:06x}  {row.hex(' '):<47}  {text}")
     if len(raw) > bytes_max:
-        lines.append(f"… {len(raw) - bytes_max:,} more bytes")
+        lines.append(f"… {counted(len(raw) - bytes_max, 'more byte')}")
     return lines

@@ -29,6 +29,7 @@ class FeedInsight(TypedDict):
 class FeedItem(TypedDict):
     """A cluster as a feed shows it; `entered`: pairs of a cluster version and the number of members that entered then.
 
+    `theme`: the theme of the cluster in this version; absent in a feed or version that an older release stored.
     With `since`, `is_new` is true if the cluster is younger, and `new_count` is the number of insights that entered it later.
     """
 
@@ -36,6 +37,7 @@ class FeedItem(TypedDict):
     title: str
     summary: str
     keywords: list[str]
+    theme: NotRequired[str]
     size: int
     born_version: int
     changed_version: int

@@ -17,6 +17,7 @@ from highwater.api.command.command import FAILED, Command, CommandFailedError, j
 from highwater.api.command.connection import database, kafka_client, own_settings, stack_settings
 from highwater.api.command.terminal import print_json, print_table, warn
 from highwater.api.command.times import TimeOption, at_ms
+from highwater.streams.wording import agreed, counted
 
 if TYPE_CHECKING:
     from highwater.connectors.feeds.histories import Arrivals
@@ -105,7 +106,9 @@ def backtest(
         _print(document)
     check = document["live_check"]
     if check is not None and (check["missing"] or check["extra"]):
-        warn(f"{check['missing']} recorded requests were not repeated, {check['extra']} other requests were made")
+        missing = counted(check["missing"], "recorded request was", "recorded requests were")
+        extra = counted(check["extra"], "other request was", "other requests were")
+        warn(f"{missing} not repeated, {extra} made")
         context.exit(FAILED)
 
 
@@ -206,7 +209,8 @@ def _file_arrivals(path: Path) -> Arrivals:
             at_ms.append(event["ts"])
             channel_ids.append(event["channel_id"])
     if refused:
-        warn(f"{refused:,} lines of {path} are not insights and were left out")
+        are = agreed(refused, "is not an insight and was", "are not insights and were")
+        warn(f"{counted(refused, 'line')} of {path} {are} left out")
     if not at_ms:
         raise CommandFailedError(f"{path} holds no insights")
     return Arrivals(np.array(at_ms, dtype=np.int64), tuple(channel_ids))
@@ -275,7 +279,8 @@ def _print(document: dict[str, Any]) -> None:
     print_table(columns, rows, right=columns[1:])
     first, check = document["policies"][0], document["live_check"]
     click.echo(
-        f"\n{first['users']:,} users over {first['days']:,.1f} days; {first['insights_served']:,} insights served (live)"
+        f"\n{counted(first['users'], 'user')} over {first['days']:,.1f} days; "
+        f"{counted(first['insights_served'], 'insight')} served (live)"
     )
     if check is not None:
         order = f", {check['reordered']} by another order of arrival" if check["reordered"] else ""

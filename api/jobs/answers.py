@@ -162,13 +162,17 @@ class Presentation(TypedDict):
 
 
 class UsageOfMonth(TypedDict):
-    """The usage of an organization in a month; `upto_seq` and `upto`: the last job that is counted."""
+    """The usage of an organization in a month; `upto_seq` and `upto`: the last job that is counted.
+
+    `built_in_tokens`: those of `tokens` that the built-in model read and wrote, and that no plan limits; not from Redis.
+    """
 
     organization_id: str
     period: str
     presentations: int
     slides: int
     tokens: int
+    built_in_tokens: NotRequired[int]
     cost_cents: int
     source: Literal["postgresql", "redis"]
     upto_seq: int

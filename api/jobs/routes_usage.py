@@ -47,7 +47,7 @@ async def get_usage(
     period: Annotated[str | None, Query(description="YYYY-MM in UTC; default: the current month")] = None,
 ) -> Response:
     """Presentations, slides, tokens and cents of jobs that ended in the month, failed and revoked ones included. Also says
-    where the numbers come from, and up to when.
+    where the numbers come from, and up to when. `tokens` without `built_in_tokens` count towards `ai_tokens_per_month`.
     """
     month = period_of(services.clock()) if period is None else period
     month_of(month)
@@ -65,7 +65,8 @@ async def get_usage(
 async def _of_postgres(services: Services, org: str, period: str) -> dict[str, Any]:
     found = await stored.usage_of(services.database.require(), org, period)
     amounts = Amounts(found.presentations, found.slides, found.tokens, found.cost_cents)
-    return _document(org, period, amounts, source="postgresql", upto_seq=found.upto_seq, upto_ms=found.upto_ms)
+    document = _document(org, period, amounts, source="postgresql", upto_seq=found.upto_seq, upto_ms=found.upto_ms)
+    return {**document, "built_in_tokens": found.built_in_tokens}
 
 
 async def _of_redis(services: Services, org: str, period: str) -> dict[str, Any] | None:

@@ -13,21 +13,19 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import orjson
 from starlette.responses import StreamingResponse  # noqa: TID251 - it sends by itself, and ends what it sends
 from starlette.types import Receive, Scope, Send
 
 from highwater.api.core.audience import Audience, fail
+from highwater.api.jobs.frames import Frame, entry_frame, gap_frames
 from highwater.connectors.jobs.read_model import JobRead
 from highwater.connectors.jobs.streams import Entry, JobStreams, Reading
 from highwater.connectors.postgres.shared_reads import SharedReads
 from highwater.connectors.redis.link import RedisAwayError
-from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import Clock
-from highwater.streams.jobs.progress import ENDS, ERROR
 from highwater.streams.telemetry import JOB_LISTENERS, get_log
 
 # Listeners of one process: twice the thousand that `bench progress` measures; each holds some 40 KiB, most of it the
@@ -47,64 +45,10 @@ BEAT_SECONDS = 60.0
 RECHECK_BEATS = 4
 # Calls of listeners that come and go at once: each holds a connection to Redis, of which the process's client has 100.
 CALLS_MAX = 8
-GAP, SNAPSHOT = "gap", "snapshot"
 
 # Delay before Redis is queried again after the wake-ups or a read failed.
 _AGAIN_SECONDS = 0.5
-_NUMBERS = ("slide_number", "progress_pct")
 _log = get_log("job-streams")
-
-
-class Frame(NamedTuple):
-    """A report in the form of each kind of stream. `seq` is the place after it.
-
-    `ends`: nothing follows; `may_go_on`: unless the job was restarted since, which only PostgreSQL knows for certain.
-    """
-
-    seq: int
-    sse: bytes
-    text: str
-    ends: bool
-    may_go_on: bool = False
-
-
-def entry_frame(entry: Entry) -> Frame:
-    """Return the frame of an entry; its id is that of the stream."""
-    fields = entry.fields
-    document: dict[str, Any] = {"id": f"{entry.seq}-0", "event_type": fields.get("event_type", "")}
-    for name, value in fields.items():
-        if name == "timestamp":
-            document[name] = iso_from_ms(int(value))
-        elif name != "event_type":
-            document[name] = int(value) if name in _NUMBERS else value
-    frame = _frame(entry.seq, document["event_type"], document, ends=document["event_type"] in ENDS)
-    return frame._replace(may_go_on=document["event_type"] == ERROR)
-
-
-def gap_frames(after: int, upto: int, job: JobRead) -> list[Frame]:
-    """Return that the entries between two numbers are missing, and the state of the job."""
-    gap = {"id": f"{upto}-0", "event_type": GAP, "after": f"{after}-0", "missing": upto - after}
-    told = {"id": f"{upto}-0", "event_type": SNAPSHOT, **snapshot_document(job)}
-    return [_frame(upto, GAP, gap, ends=False), _frame(upto, SNAPSHOT, told, ends=job.has_ended and upto >= job.seq)]
-
-
-def snapshot_document(job: JobRead) -> dict[str, Any]:
-    """Return the state of a job for watchers; `seq` is the last event included."""
-    return {
-        "job_id": job.job_id,
-        "status": job.status,
-        "progress_pct": job.progress_pct,
-        "steps_done": job.steps_done,
-        "steps_total": job.steps_total,
-        "error": job.error,
-        "seq": job.seq,
-        "timestamp": iso_from_ms(job.updated_ms),
-    }
-
-
-def _frame(seq: int, event_type: str, document: Mapping[str, Any], *, ends: bool) -> Frame:
-    data = orjson.dumps(document)
-    return Frame(seq, b"id: %d-0\nevent: %s\ndata: %s\n\n" % (seq, event_type.encode(), data), data.decode(), ends)
 
 
 class Channel:

@@ -21,6 +21,7 @@ from highwater.api.command.command import FAILED, INTERRUPTED, Command, CommandF
 from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.terminal import print_json, progress, warn
 from highwater.schemas.errors import InvalidEventError
+from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
     from highwater.connectors.sources.openfootball import Season
@@ -121,7 +122,7 @@ def _report(found: Season) -> None:
     for number, why in found.faults[:FAULTS_SHOWN]:
         warn(f"match {number}: {why}")
     if len(found.faults) > FAULTS_SHOWN:
-        warn(f"… and {len(found.faults) - FAULTS_SHOWN:,} more bad matches")
+        warn(f"… and {counted(len(found.faults) - FAULTS_SHOWN, 'more bad match', 'more bad matches')}")
     if found.repeated:
         others = f" and {len(found.repeated) - 1:,} more" if len(found.repeated) > 1 else ""
         warn(
@@ -146,10 +147,12 @@ def _conclude(season: str, found: Season, published: Published, *, as_json: bool
             }
         )
     elif published.is_interrupted:
-        warn(f"interrupted: {scheduled:,} matches and {finalized:,} results were published")
+        warn(f"interrupted: {counted(scheduled, 'match', 'matches')} and {counted(finalized, 'result')} were published")
     else:
         rejections = f", {rejected:,} rejected" if rejected else ""
-        click.echo(f"imported {season}: {scheduled:,} matches, {finalized:,} results{rejections}")
+        click.echo(
+            f"imported {season}: {counted(scheduled, 'match', 'matches')}, {counted(finalized, 'result')}{rejections}"
+        )
         for position in published.positions:
             click.echo(f"  {position}")
     if published.is_interrupted:

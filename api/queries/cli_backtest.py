@@ -16,6 +16,7 @@ from highwater.api.command.command import FAILED, Command, CommandFailedError, j
 from highwater.api.command.connection import database, stack_settings
 from highwater.api.command.terminal import print_json, print_table, printable, progress, warn
 from highwater.api.command.times import TimeOption, at_ms
+from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,9 +179,9 @@ def _print(document: dict[str, Any]) -> None:
     columns = ["answers", "without a source", "tokens", "USD"]
     print_table(columns, rows, right=columns[1:])
     click.echo(
-        f"\n{found['changed']:,} of {found['replayed']:,} answers change; {found['sources_lost']:,} citations lost,"
-        f" {found['sources_added']:,} added; {len(document['queries']):,} of {document['recorded']:,} recorded queries"
-        " were answered again"
+        f"\n{found['changed']:,} of {found['replayed']:,} answers change; {counted(found['sources_lost'], 'citation')} lost,"
+        f" {found['sources_added']:,} added; {len(document['queries']):,} of"
+        f" {counted(document['recorded'], 'recorded query was', 'recorded queries were')} answered again"
     )
 
 

@@ -14,6 +14,7 @@ from highwater.api.command.restarts import ask_restarts, restart_options, show_r
 from highwater.api.command.terminal import print_json, print_list, print_result, print_table, warn
 from highwater.streams.queries.restarts import ANSWERING
 from highwater.streams.queries.states import Stage
+from highwater.streams.wording import agreed, counted
 
 _HEAD = ("request_id", "user_id", "query", "status", "error", "created_at", "duration_ms", "restarted_from", "position")
 _STAGE = ("stage", "started_at", "ended_at", "duration_ms")
@@ -120,9 +121,12 @@ def restart_failed(
     if as_json:
         return
     if found["queries"]:
-        click.echo(f"{found['stages_left']:,} stages{expected_text(found)}")
+        click.echo(f"{counted(found['stages_left'], 'stage')}{expected_text(found)}")
     for one in found["refusals"]:
-        warn(f"highwater: {one['queries']:,} queries of {one['organization_id']} are left out: {one['reason']}")
+        warn(
+            f"highwater: {counted(one['queries'], 'query', 'queries')} of {one['organization_id']} "
+            f"{agreed(one['queries'], 'is', 'are')} left out: {one['reason']}"
+        )
 
 
 def expected_text(plan: Mapping[str, Any]) -> str:
@@ -130,4 +134,4 @@ def expected_text(plan: Mapping[str, Any]) -> str:
     tokens, cost = plan["expected_tokens"], plan["expected_cost_usd"]
     if tokens is None:
         return ", number of tokens unknown"
-    return f", about {tokens:,} tokens" + ("" if cost is None else f" ({cost:,.4f} USD)")
+    return f", about {counted(tokens, 'token')}" + ("" if cost is None else f" ({cost:,.4f} USD)")

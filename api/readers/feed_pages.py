@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from highwater.api.readers.frame import card, moment, note, text
+from highwater.streams.wording import counted
 
 Document = Mapping[str, Any]
 
-OTHER = "Other"
+# Headings of clusters that have no theme: beside themes, and alone.
+OTHER, ALL = "Other", "Clusters"
 
 
 def feed_address(user: str | None, *, path: str = "/read/feed", **more: str) -> str:
@@ -20,22 +21,17 @@ def feed_address(user: str | None, *, path: str = "/read/feed", **more: str) -> 
     return f"{path}?{query}" if query else path
 
 
-def themes(items: Sequence[Document]) -> dict[str, list[Document]]:
-    """Return clusters by theme: the keyword of a cluster that most clusters have; the theme with the most insights
-    comes first.
+def by_theme(items: Iterable[Document]) -> dict[str, list[Document]]:
+    """Return clusters by the theme that their version gave them; the theme with the most insights comes first.
 
-    Clusters whose keywords no other one has are in `OTHER`, which is last.
+    Clusters without a theme are under "", which is last: an older release stored the feed or the version.
     """
-    uses = Counter(keyword for item in items for keyword in set(item["keywords"]))
     found: dict[str, list[Document]] = {}
     for item in items:
-        shared = [keyword for keyword in item["keywords"] if uses[keyword] > 1]
-        # Of equally frequent keywords, the first one describes the cluster best.
-        theme = max(shared, key=lambda keyword: uses[keyword]) if shared else OTHER
-        found.setdefault(theme, []).append(item)
+        found.setdefault(item.get("theme", ""), []).append(item)
 
     def place(theme: str) -> tuple[bool, int, str]:
-        return theme == OTHER, -sum(item["size"] for item in found[theme]), theme
+        return theme == "", -sum(item["size"] for item in found[theme]), theme
 
     return {theme: found[theme] for theme in sorted(found, key=place)}
 
@@ -49,13 +45,17 @@ def feed(document: Document, *, since: int | None = None, deck: str | None = Non
     items = document["items"]
     if not items:
         return note("The feed is empty. It fills when the channels you are subscribed to have enough insights.")
-    groups = themes(items)
+    groups = by_theme(items)
+    themes = len(groups.keys() - {""})
+    unnamed = OTHER if themes else ALL
     listed = "".join(
-        f"<section><h2>{text(theme)}</h2>{''.join(cluster(item, since=since, deck=deck) for item in group)}</section>"
+        f"<section><h2>{text(theme or unnamed)}</h2>"
+        f"{''.join(cluster(item, since=since, deck=deck) for item in group)}</section>"
         for theme, group in groups.items()
     )
     count = 0 if since is None else sum(1 for item in items if item["changed_version"] > since)
-    about = f"{len(items)} clusters in {len(groups)} themes · Updated {moment(document['built_at'])}"
+    among = f" in {counted(themes, 'theme')}" if themes else ""
+    about = f"{counted(len(items), 'cluster')}{among} · Updated {moment(document['built_at'])}"
     return f'<p class="note">{about} <b class="new" data-news>{news(count)}</b></p>{listed}'
 
 
@@ -77,7 +77,7 @@ def mark(item: Document, since: int | None) -> str:
 def cluster(item: Document, *, since: int | None, deck: str | None) -> str:
     """Return one cluster, its insights folded."""
     name, entered = item["cluster_id"], " ".join(f"{version}:{count}" for version, count in item.get("entered", ()))
-    keywords = " · ".join(text(keyword) for keyword in item["keywords"][:6])
+    facts = [counted(item["size"], "insight"), *(text(keyword) for keyword in item["keywords"][:6])]
     action = ""
     if deck is not None:
         joined = "&" if "?" in deck else "?"
@@ -88,7 +88,7 @@ def cluster(item: Document, *, since: int | None, deck: str | None) -> str:
     return (
         f'<article class="card" data-born="{item["born_version"]}" data-changed="{item["changed_version"]}" '
         f'data-entered="{entered}"><h3>{text(item["title"])} <span class="new" data-new>{mark(item, since)}</span></h3>'
-        f'<p class="said">{text(item["summary"])}</p><p><small>{item["size"]} insights · {keywords}</small></p>'
+        f'<p class="said">{text(item["summary"])}</p><p><small>{" · ".join(facts)}</small></p>'
         f'<details id="c-{text(name)}"><summary>Latest insights<span class="hidden"> of {text(item["title"])}</span></summary>'
         f'<ul class="plain">{insights(item["insights"])}</ul></details>{action}</article>'
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from highwater.api.readers.frame import DASH, card, facts, moment, note, segment, table, text
+from highwater.streams.wording import counted
 
 Document = Mapping[str, Any]
 
@@ -119,7 +120,7 @@ def stats(document: Document) -> str:
     ):
         run = document[name]
         if run is not None:
-            pairs.append((label, f"{text(run['team'])}, {run['matches']} matches"))
+            pairs.append((label, f"{text(run['team'])}, {counted(run['matches'], 'match', 'matches')}"))
     lists = "".join(
         f"<section><h2>{label}</h2>{card(match_list(document[name]))}</section>"
         for name, label in (("biggest_wins", "Biggest wins"), ("most_goals", "Most goals"))

@@ -183,23 +183,26 @@ FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::int[], $5::text[], $6::tim
      AS t (job_id, status, seq, progress_pct, error, completed_at, checkpoint, steps_done, steps_total, epoch)
 WHERE j.job_id = t.job_id
 
--- $1 organizations, $2 periods, $3 numbers, $4 jobs, $5 presentations, $6 slides, $7 tokens, $8 cents, $9 when
+-- $1 organizations, $2 periods, $3 numbers, $4 jobs, $5 presentations, $6 slides, $7 tokens, $8 cents, $9 tokens of the built-in
+-- model, $10 when
 -- name: load_usage_entries
-INSERT INTO usage_entries (organization_id, period, seq, job_id, presentations, slides, tokens, cost_cents, counted_at)
+INSERT INTO usage_entries (organization_id, period, seq, job_id, presentations, slides, tokens, cost_cents, built_in_tokens,
+                           counted_at)
 SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::uuid[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
-                     $9::timestamptz[])
+                     $9::bigint[], $10::timestamptz[])
 ON CONFLICT (organization_id, period, seq) DO NOTHING
 
 -- name: load_usage_sums
-INSERT INTO usage_sequences AS s (organization_id, period, last_seq, presentations, slides, tokens, cost_cents, counted_at)
+INSERT INTO usage_sequences AS s (organization_id, period, last_seq, presentations, slides, tokens, cost_cents, counted_at,
+                                  built_in_tokens)
 SELECT e.organization_id, e.period, max(e.seq), sum(e.presentations), sum(e.slides), sum(e.tokens), sum(e.cost_cents),
-       max(e.counted_at)
+       max(e.counted_at), sum(e.built_in_tokens)
 FROM usage_entries AS e
 WHERE (e.organization_id, e.period) IN (SELECT * FROM unnest($1::text[], $2::text[]))
 GROUP BY 1, 2
 ON CONFLICT (organization_id, period) DO UPDATE SET
     last_seq = excluded.last_seq, presentations = excluded.presentations, slides = excluded.slides, tokens = excluded.tokens,
-    cost_cents = excluded.cost_cents, counted_at = excluded.counted_at
+    cost_cents = excluded.cost_cents, counted_at = excluded.counted_at, built_in_tokens = excluded.built_in_tokens
 
 -- name: load_usage_of_jobs
 UPDATE jobs AS j SET tokens = e.tokens, cost_usd = e.cost_cents / 100.0, cost_cents = e.cost_cents

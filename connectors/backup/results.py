@@ -84,6 +84,7 @@ class Results:
             return
         names = ("organization_id", "period", "seq", "job_id", "presentations", "slides", "tokens", "cost_cents")
         columns = [[event[name] for event in events] for name in names]
+        columns.append([event.get("built_in_tokens", 0) for event in events])
         await tx.execute(QUERIES["load_usage_entries"], *columns, [to_datetime(event["at"]) for event in events])
         touched = sorted({(event["organization_id"], event["period"]) for event in events})
         await tx.execute(QUERIES["load_usage_sums"], [one for one, _ in touched], [period for _, period in touched])

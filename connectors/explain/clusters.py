@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from highwater.connectors.explain.explanations import Step
 from highwater.connectors.kafka.finding import Finder
 from highwater.schemas.positions import Position
+from highwater.streams.wording import counted
 
 # Members that are traced: as many as a person reads. Each is read from the log for its trace.
 MEMBERS_MAX = 20
@@ -53,7 +54,10 @@ def trace_cluster(finder: Finder, facts: ClusterFacts) -> Step:
     if left_out:
         numbers["members_left_out"] = left_out
     return Step(
-        "cluster", f"{facts.label}: {facts.size} insights in version {facts.version}", numbers=numbers, causes=causes
+        "cluster",
+        f"{facts.label}: {counted(facts.size, 'insight')} in version {facts.version}",
+        numbers=numbers,
+        causes=causes,
     )
 
 

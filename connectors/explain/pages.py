@@ -26,6 +26,7 @@ from highwater.schemas.league import (
 )
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS
+from highwater.streams.wording import counted
 
 _MATCH_EVENTS: frozenset[str] = frozenset({MATCH_SCHEDULED, MATCH_UPDATED, MATCH_FINALIZED})
 # A request follows its change within a batch or a tick; the rest of this is for a worker that was down.
@@ -118,7 +119,7 @@ def _requested(
         if changed is not None:
             through = (with_causes(_changed_step(changed), through),)
         record, value = found
-        about = f"{len(value['keys'])} pages may be old ({value['reason']})"
+        about = f"{counted(len(value['keys']), 'page')} may be old ({value['reason']})"
         numbers = {"reason": value["reason"], "pages": len(value["keys"])}
         return (Step("request", about, str(record.position), record.arrived_ms, numbers, causes=through),)
     return ()

@@ -105,6 +105,7 @@ def feed_cluster(stored: dict[str, Any], version: int, insights: ClusterInsights
         cluster_id=tracked.cluster_id,
         label=label,
         keywords=tuple(stored.get("keywords") or ()),
+        theme=str(stored.get("theme") or ""),
         size=int(stored.get("size") or 0),
         insights=insights.insights,
         since=dict(zip(tracked.insight_ids, tracked.since, strict=True)),

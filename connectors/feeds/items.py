@@ -54,12 +54,13 @@ class FeedCluster:
     """A cluster with its representative insights, newest first.
 
     `since`: for each member the version in which it entered the cluster. `summary` "": extracted from the insights.
-    `written_version` 0: no model wrote title and summary.
+    `theme` "": a version from before themes. `written_version` 0: no model wrote title and summary.
     """
 
     cluster_id: str
     label: str
     keywords: tuple[str, ...]
+    theme: str
     size: int
     insights: tuple[FeedInsight, ...]
     since: Mapping[str, int]
@@ -114,6 +115,7 @@ def extractive_item(cluster: FeedCluster) -> dict[str, Any]:
         "title": cluster.title,
         "summary": cluster.summary or summarise([insight.text for insight in cluster.insights], cluster.keywords),
         "keywords": list(cluster.keywords),
+        **({"theme": cluster.theme} if cluster.theme else {}),
         "size": cluster.size,
         "born_version": cluster.born_version,
         "changed_version": cluster.changed_version,

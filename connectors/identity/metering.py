@@ -3,7 +3,8 @@
 Invariant. Usage is counted in the transaction that ends the work, for every outcome: failed or revoked work was paid
 too. The usage of a search is counted in the transaction that accounts for its event (`sink_tokens.py`). Work that ends
 again, since it was restarted or its last call was answered late, counts only its additional usage. So the limits of
-plans, `/usage` and the log have one source, for jobs, queries and searches.
+plans, `/usage` and the log have one source, for jobs, queries and searches. Tokens of the built-in model are counted
+among the others and apart, since they cost nothing and no plan limits them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ async def count(tx: Connection, used: Iterable[Used]) -> dict[str, UsageRecorded
         amounts = event["presentations"], event["slides"], event["tokens"], event["cost_cents"]
         if any(amounts):
             charged = event["organization_id"], event["period"], event["job_id"]
-            event["seq"] = await tx.fetchval(QUERIES["count_usage"], *charged, *amounts, to_datetime(one.now_ms))
+            row = await tx.fetchrow(QUERIES["count_usage"], *charged, *amounts, to_datetime(one.now_ms))
+            assert row is not None  # an insert
+            event["seq"], event["built_in_tokens"] = row["seq"], row["built_in_tokens"]
             events[one.work_id] = event
     return events
 
@@ -59,5 +62,6 @@ def _event(one: Used, tokens_before: int, cents_before: int) -> UsageRecorded:
         "slides": one.slides,
         "tokens": max(0, one.tokens - tokens_before),
         "cost_cents": max(0, one.cost_cents - cents_before),
+        "built_in_tokens": 0,
         "at": one.now_ms,
     }

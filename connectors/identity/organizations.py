@@ -144,6 +144,7 @@ class Counted(NamedTuple):
     """The counted usage of an organization in a month; the one number for limits and for every reader.
 
     `upto_seq` and `upto_ms`: the last count included. `being_made`: decks that have not ended, and are not counted yet.
+    `built_in_tokens`: those of `tokens` that the built-in model read and wrote.
     """
 
     presentations: int = 0
@@ -153,6 +154,12 @@ class Counted(NamedTuple):
     upto_seq: int = 0
     upto_ms: int | None = None
     being_made: int = 0
+    built_in_tokens: int = 0
+
+    @property
+    def limited_tokens(self) -> int:
+        """Return the tokens that `ai_tokens_per_month` limits: those of services."""
+        return self.tokens - self.built_in_tokens
 
 
 async def counted_of(tx: Connection, organization_ids: Collection[str], period: str) -> dict[str, Counted]:
@@ -167,6 +174,7 @@ async def counted_of(tx: Connection, organization_ids: Collection[str], period: 
             row["upto_seq"],
             to_ms_or_none(row["upto"]),
             row["being_made"],
+            row["built_in_tokens"],
         )
         for row in rows
     }
@@ -175,7 +183,7 @@ async def counted_of(tx: Connection, organization_ids: Collection[str], period: 
 async def usages_of(tx: Connection, organization_ids: Collection[str], now_ms: int) -> dict[str, Usage]:
     """Return the usage of these organizations in the month of `now_ms`, with the decks in progress."""
     found = await counted_of(tx, organization_ids, period_of(now_ms))
-    return {name: Usage(one.presentations + one.being_made, one.tokens) for name, one in found.items()}
+    return {name: Usage(one.presentations + one.being_made, one.limited_tokens) for name, one in found.items()}
 
 
 async def sizes_of(tx: Connection, documents: Collection[str]) -> dict[str, int]:

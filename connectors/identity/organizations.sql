@@ -24,6 +24,7 @@ SELECT o.organization_id,
        GREATEST(COALESCE(s.tokens, 0), COALESCE(r.tokens, 0)) AS tokens,
        GREATEST(COALESCE(s.cost_cents, 0), COALESCE(r.cost_cents, 0)) AS cost_cents,
        GREATEST(COALESCE(s.last_seq, 0), COALESCE(r.upto_seq, 0)) AS upto_seq,
+       COALESCE(s.built_in_tokens, 0) AS built_in_tokens,
        GREATEST(s.counted_at, r.flushed_at) AS upto,
        (SELECT count(*) FROM jobs AS j
         WHERE j.organization_id = o.organization_id AND j.status IN ('pending', 'running') AND j.kind = 'generation') AS being_made
@@ -36,19 +37,28 @@ LEFT JOIN usage_records AS r ON r.organization_id = o.organization_id AND r.peri
 SELECT job_id::text AS work_id, sum(tokens)::bigint AS tokens, sum(cost_cents)::bigint AS cost_cents
 FROM usage_entries WHERE job_id = ANY ($1::uuid[]) GROUP BY job_id
 
--- A usage at the next place of its organization and period, whose row orders them and holds their sums.
+-- A usage at the next place of its organization and period, whose row orders them and holds their sums. Of its tokens those of
+-- the built-in model, which the calls of the work name, are also counted apart.
 -- name: count_usage
-WITH place AS (
-    INSERT INTO usage_sequences AS s (organization_id, period, last_seq, presentations, slides, tokens, cost_cents, counted_at)
-    VALUES ($1, $2, 1, $4, $5, $6, $7, $8)
+WITH built_in AS (
+    SELECT least($6::bigint, greatest(0, c.tokens - e.tokens)) AS tokens
+    FROM (SELECT coalesce(sum(coalesce(prompt_tokens, 0) + coalesce(completion_tokens, 0)), 0)::bigint AS tokens
+          FROM llm_calls WHERE run_id = $3::uuid AND model = 'built-in') AS c,
+         (SELECT coalesce(sum(built_in_tokens), 0)::bigint AS tokens FROM usage_entries WHERE job_id = $3::uuid) AS e
+), place AS (
+    INSERT INTO usage_sequences AS s (organization_id, period, last_seq, presentations, slides, tokens, cost_cents, counted_at,
+                                      built_in_tokens)
+    SELECT $1, $2, 1, $4::bigint, $5::bigint, $6, $7::bigint, $8::timestamptz, tokens FROM built_in
     ON CONFLICT (organization_id, period) DO UPDATE
     SET last_seq = s.last_seq + 1, presentations = s.presentations + excluded.presentations,
         slides = s.slides + excluded.slides, tokens = s.tokens + excluded.tokens,
-        cost_cents = s.cost_cents + excluded.cost_cents, counted_at = greatest(s.counted_at, excluded.counted_at)
+        cost_cents = s.cost_cents + excluded.cost_cents, counted_at = greatest(s.counted_at, excluded.counted_at),
+        built_in_tokens = s.built_in_tokens + excluded.built_in_tokens
     RETURNING last_seq
 )
-INSERT INTO usage_entries (organization_id, period, seq, job_id, presentations, slides, tokens, cost_cents, counted_at)
-SELECT $1, $2, last_seq, $3::uuid, $4, $5, $6, $7, $8 FROM place RETURNING seq
+INSERT INTO usage_entries (organization_id, period, seq, job_id, presentations, slides, tokens, cost_cents, counted_at,
+                           built_in_tokens)
+SELECT $1, $2, last_seq, $3::uuid, $4, $5, $6, $7, $8, tokens FROM place, built_in RETURNING seq, built_in_tokens
 
 -- name: sizes_of_blobs
 SELECT sha256, size_bytes FROM blobs WHERE sha256 = ANY ($1::text[])

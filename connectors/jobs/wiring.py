@@ -26,7 +26,6 @@ from highwater.connectors.models.embedding_calls import CountedEmbedder
 from highwater.connectors.models.opening import open_chat_port, open_embedder
 from highwater.connectors.models.recorded_calls import ModelCalls
 from highwater.connectors.wiring import Connector, Pool, Slice, Wiring, WithWatch
-from highwater.schemas.errors import ConfigurationError
 from highwater.streams.clock import fresh_number
 from highwater.streams.identity.plans import load_plans
 from highwater.streams.jobs.states import Kind
@@ -52,8 +51,7 @@ async def _views(w: Wiring) -> Connector:
 
 async def _generation(w: Wiring) -> Connector:
     s, clock = w.settings, w.context.clock
-    if s.job_lease_seconds <= s.llm_timeout_seconds:
-        raise ConfigurationError("HIGHWATER_JOB_LEASE_SECONDS must be above HIGHWATER_LLM_TIMEOUT_SECONDS")
+    s.check_job_lease()
     pool = await w.pool_of_engine()
     prices = parse_prices(s.llm_prices)
     counted = CountedEmbedder(pool, open_embedder(s), prices, clock)

@@ -94,7 +94,7 @@ class ChatEndpoint:
         Raises:
             ConfigurationError: the address or key is invalid.
         """
-        self._secrets = _checked_secrets(base_url, api_key)
+        self._secrets = check_address(base_url, api_key)
         # Dates from outside are compared with the real time, not with the product's clock.
         self._clock = clock or ProductClock()
         self._seconds_max = seconds_max
@@ -349,8 +349,12 @@ def _counted(usage: Any, name: str, *texts: str) -> int:
     return sum(count_tokens(text) for text in texts)
 
 
-def _checked_secrets(base_url: str, api_key: str | None) -> tuple[str, ...]:
-    """Return what no error may show: the key, and a password in the address."""
+def check_address(base_url: str, api_key: str | None) -> tuple[str, ...]:
+    """Return what no error may show: the key, and a password in the address.
+
+    Raises:
+        ConfigurationError: the address or key is invalid.
+    """
     try:
         parts = urlsplit(base_url)
         _ = parts.port

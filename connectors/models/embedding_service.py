@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 import numpy as np
 from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpenAI, OpenAIError
 from openai.types import CreateEmbeddingResponse
 
 from highwater.connectors.models.embeddings import Embedded, Embedder, EmbeddingError
-from highwater.schemas.errors import ModelUnavailableError, UnavailableError
+from highwater.schemas.errors import ConfigurationError, ModelUnavailableError, UnavailableError
 from highwater.streams.models.tokens import count_tokens
 from highwater.streams.retry import MODEL_CALL
 from highwater.streams.telemetry import MODEL_CALLS
@@ -34,6 +35,13 @@ class RemoteEmbedder:
     is_paid = True
 
     def __init__(self, url: str, key: str | None, *, model: str, dimensions: int) -> None:
+        """Create it without opening a connection.
+
+        Raises:
+            ConfigurationError: the address is invalid.
+        """
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise ConfigurationError("EMBEDDINGS_BASE_URL is not an http:// or https:// address")
         self.model = model
         self._dimensions = dimensions
         self.basis_id = f"{model}@{dimensions}"

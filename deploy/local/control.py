@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from highwater.deploy.local.datadir import checked, is_held, secure
-from highwater.deploy.local.errors import AlreadyRunningError, LocalStackError, NotReadyYetError, PartFailedError
+from highwater.deploy.local.errors import (
+    AlreadyRunningError,
+    LocalStackError,
+    MisconfiguredError,
+    NotReadyYetError,
+    PartFailedError,
+)
 from highwater.deploy.local.part import Addresses, with_settings
 from highwater.deploy.local.private import make_folder, open_file
 from highwater.deploy.local.probes import degraded_at, probe_service, probe_url
@@ -53,6 +59,7 @@ def start_detached(plan: Plan, report: Report | None = None) -> dict[str, Any]:
 
     Raises:
         AlreadyRunningError: One is running on this data folder; `status` has its addresses.
+        MisconfiguredError: A role cannot use a setting; everything was stopped again.
         NotReadyYetError: A service is late; everything continues, and `await_ready` waits further.
         PartFailedError: A service failed; everything was stopped again, and its log is supervisor.log.
     """
@@ -100,7 +107,7 @@ def _await_ready(plan: Plan, identity: dict[str, Any], progress: _Progress) -> d
     progress.tell()
     state = read_state(data_dir)
     if state is not None and state["supervisor"]["pid"] == identity["pid"] and state["error"]:
-        raise LocalStackError(state["error"])
+        raise (MisconfiguredError if state.get("misconfigured") else LocalStackError)(state["error"])
     raise PartFailedError("supervisor", "ended while starting", _log_lines(data_dir))
 
 

@@ -22,6 +22,10 @@ class PartFailedError(LocalStackError):
         super().__init__(f"{part}: {reason}{shown}")
 
 
+class MisconfiguredError(LocalStackError):
+    """A role cannot use a setting, so that no restart helps: correct it and start again; everything was stopped."""
+
+
 class NotReadyYetError(LocalStackError):
     """A service is late. Ready services keep running; `highwater up --detach` waits again, `highwater down` stops all."""
 

@@ -26,6 +26,7 @@ LOG_BYTES_MAX = 20_000_000  # above this a log is rotated, also while its progra
 _COPY_BYTES = 1 << 20
 LOG_TAIL_BYTES = 16_384  # bytes read from the end of a log to find its last lines
 LOG_LINES_SHOWN = 12
+ERROR_PREFIX = "highwater: "  # of the one line that a command ends with when it fails
 _END_POLL_SECONDS = 0.02  # between two checks whether a program has ended
 KILL_WAIT_SECONDS = 10.0  # SIGKILL is prompt; a process that takes longer is stuck in the kernel
 CHILD_PROGRAM = Path(__file__).with_name("child.py")
@@ -199,6 +200,11 @@ class ManagedProcess:
     def failure(self, reason: str) -> PartFailedError:
         """Return the error that names this process, the reason and the last lines of its log."""
         return PartFailedError(self.name, reason, self.last_lines())
+
+    def last_words(self) -> str:
+        """Return the last line of the log that is not blank, as the program's own error if it is one of `highwater`."""
+        lines = [line.strip() for line in self.last_lines() if line.strip()]
+        return lines[-1].removeprefix(ERROR_PREFIX) if lines else ""
 
     def last_lines(self, count: int = LOG_LINES_SHOWN) -> list[str]:
         """Return the last lines of the log, fewer if it has fewer."""

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, Self
 
 from highwater.deploy.local.attention import Attention
-from highwater.deploy.local.errors import LocalStackError, PartFailedError, StartCancelledError
+from highwater.deploy.local.errors import LocalStackError, MisconfiguredError, PartFailedError, StartCancelledError
 from highwater.deploy.local.part import Addresses
 from highwater.deploy.local.probes import is_answering, probe_url
 from highwater.deploy.local.process import Command, ManagedProcess, describe_exit
@@ -26,7 +26,7 @@ from highwater.deploy.local.progress import Wait
 from highwater.deploy.local.pulse import Listener
 from highwater.deploy.local.stack import PROBE_SECONDS, START_SECONDS_MAX, LocalStack
 from highwater.deploy.local.state import end_leftovers, own_identity, read_state, write_state
-from highwater.deploy.local.watched import State, Watched
+from highwater.deploy.local.watched import MISCONFIGURED_STATUS, State, Watched
 
 ROLE_GRACE_SECONDS = 15.0  # to finish a batch and commit; all roles have it at the same time
 # After this long a service or role is called late: a complete cold start takes a tenth of it on two idle cores, and
@@ -103,6 +103,7 @@ class Supervisor:
         self._attention = Attention()
         self._phase = "starting"
         self._error: str | None = None
+        self._is_misconfigured = False
         self._written: dict[str, Any] | None = None
         self._told_once: str | None = None
         self._rotated_at = float("-inf")
@@ -118,6 +119,7 @@ class Supervisor:
 
         Raises:
             AlreadyRunningError: Another supervisor has this data folder.
+            MisconfiguredError: A role cannot use a setting; everything was stopped again.
             PartFailedError: The start failed; everything was stopped again.
         """
         self.stack.lock.take()
@@ -145,6 +147,7 @@ class Supervisor:
             self._report("the start was interrupted")
         except LocalStackError as error:
             self._error = str(error)
+            self._is_misconfigured = isinstance(error, MisconfiguredError)
             raise
         finally:
             self._stop()
@@ -183,6 +186,8 @@ class Supervisor:
             for line in wait.lines(time.monotonic(), f"it has not ended; its log: {process.log_path}"):
                 self._report(line)
         status = process.exit_status() or 0
+        if status == MISCONFIGURED_STATUS:
+            raise self._misconfigured(watched, process.last_words() or describe_exit(status))
         if status != 0:
             raise self._failed(watched, describe_exit(status))
         watched.finish(State.DONE)
@@ -195,6 +200,12 @@ class Supervisor:
         watched.last_error = error.log_lines[-1] if error.log_lines else reason
         return error
 
+    @staticmethod
+    def _misconfigured(watched: Watched, reason: str) -> MisconfiguredError:
+        watched.finish(State.FAILED)
+        watched.last_error = reason
+        return MisconfiguredError(f"{watched.name} cannot start: {reason}")
+
     def _watch(self) -> None:
         states: dict[str, State] = {}
         while not self._stop_requested.is_set():
@@ -203,6 +214,8 @@ class Supervisor:
             for watched in (*self._services, *self._roles):
                 now = time.monotonic()
                 watched.step(now)
+                if watched.is_misconfigured:
+                    raise self._misconfigured(watched, watched.last_error or "")
                 self._report_change(watched, states)
                 self._report_wait(watched, now)
             self._rotate_logs()
@@ -285,6 +298,7 @@ class Supervisor:
         state = {
             "phase": self._phase,
             "error": self._error,
+            "misconfigured": self._is_misconfigured,
             "supervisor": own_identity(),
             "api": self.plan.api_url,
             **addresses,

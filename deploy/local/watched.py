@@ -1,8 +1,9 @@
 """One supervised process: when it is up, and when it is restarted.
 
 Invariant: a death is followed by a restart after a pause that doubles up to a limit, without end: the cause (a full
-disk, an unavailable service) may last for hours, and nobody is there to restart it. `now` is a monotonic time in
-seconds and an argument, so everything can be tested without waiting.
+disk, an unavailable service) may last for hours, and nobody is there to restart it. Only a role that refuses a setting
+before it has ever been up is not restarted: no time corrects that, and somebody waits for the start. `now` is a
+monotonic time in seconds and an argument, so everything can be tested without waiting.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ BACKOFF_SECONDS_MAX = 30.0  # so that a correction is noticed within it, and a f
 QUICK_DEATH_SECONDS = 10.0  # one that lived longer had started: its death is a new failure
 # A process without a ready URL counts as up when it has lived this long: one that cannot run at all is dead by then.
 SETTLED_SECONDS = 1.0
+# The exit status of a role that cannot use its configuration (`WRONG_USE` of the command line).
+MISCONFIGURED_STATUS = 2
 
 
 class State(StrEnum):
@@ -77,6 +80,7 @@ class Watched:
         self.state = State.STARTING if process else State.EXTERNAL
         self.restarts = 0
         self.last_error: str | None = None
+        self.is_misconfigured = False  # it ended for good before it was up, because of a setting
         self.waits_for: str | None = None  # the last answer of its readiness, while it starts
         self._launch = launch
         self._probe = probe
@@ -86,6 +90,7 @@ class Watched:
         self._launched_at = 0.0
         self._next_launch_at = 0.0
         self._quick_deaths = 0
+        self._was_up = False
         self._identity: tuple[int, float] | None = None
 
     def begin(self, now: float) -> None:
@@ -102,7 +107,7 @@ class Watched:
     def adopt(self, now: float) -> None:
         """Take over a process that was started elsewhere and answers."""
         self._launched_at = now
-        self.state = State.UP
+        self._come_up()
 
     def step(self, now: float) -> None:
         """Check it once and do what is due."""
@@ -113,7 +118,7 @@ class Watched:
                 self.restarts += 1
                 self.begin(now)
         elif not self.process.is_alive():
-            self._die(now, self._last_words())
+            self._see_how_it_ended(now)
         elif self._listener is not None and (silence := self._listener.why_lost(now)) is not None:
             self.process.kill()  # it hangs, and ignores SIGTERM too
             self._die(now, silence)
@@ -147,10 +152,24 @@ class Watched:
         age_seconds = now - self._launched_at
         reason = self.waits_for = self._probe() if self._probe else None
         if reason is None and (self._probe or age_seconds >= SETTLED_SECONDS):
-            self.state = State.UP
+            self._come_up()
         elif self._start_seconds_max is not None and age_seconds > self._start_seconds_max:
             self.process.kill()
             self._die(now, f"did not answer within {self._start_seconds_max:.0f} s ({reason})")
+
+    def _come_up(self) -> None:
+        self.state = State.UP
+        self._was_up = True
+
+    def _see_how_it_ended(self, now: float) -> None:
+        assert self.process is not None
+        status, words = self.process.exit_status() or 0, self.process.last_words()
+        if status == MISCONFIGURED_STATUS and self.kind == "role" and not self._was_up:
+            self.is_misconfigured = True
+            self.last_error = words or describe_exit(status)
+            self.state = State.FAILED
+            return
+        self._die(now, ": ".join(filter(None, (describe_exit(status), words))))
 
     def _die(self, now: float, error: str) -> None:
         self.last_error = error
@@ -162,12 +181,6 @@ class Watched:
             return
         self.state = State.RESTARTING
         self._next_launch_at = now + restart_pause_seconds(self._quick_deaths)
-
-    def _last_words(self) -> str:
-        assert self.process is not None
-        lines = [line for line in self.process.last_lines() if line.strip()]
-        status = describe_exit(self.process.exit_status() or 0)
-        return f"{status}: {lines[-1].strip()}" if lines else status
 
     def _seen_identity(self) -> tuple[int | None, float | None]:
         """Return the process number and start time, which together are unique."""

@@ -20,6 +20,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from highwater.streams.chunks.states import Change, Outcome
+from highwater.streams.wording import counted
 
 RUNNING = "running"
 # An ingest with one of these statuses may still change; an abandoned one continues when its chunks do.
@@ -272,7 +273,9 @@ class _Planner:
             return submitted.refusal
         if submitted.embedding is not None and self._dimensions not in {None, len(submitted.embedding) // 4}:
             length = len(submitted.embedding) // 4
-            return Refusal(WRONG_DIMENSIONS, f"embedding has {length} values, the namespace's have {self._dimensions}")
+            return Refusal(
+                WRONG_DIMENSIONS, f"embedding has {counted(length, 'value')}, the namespace's have {self._dimensions}"
+            )
         row = self._rows.get(submitted.chunk_no)
         if row is not None and row.content_hash != submitted.content_hash and ledger.has_seen(submitted.chunk_no):
             return Refusal(REPEATED, f"chunk {submitted.chunk_no} had another text in this ingest")

@@ -79,7 +79,8 @@ class Plan:
 class Usage:
     """The usage of an organization in a month at a new request, and the size of the request.
 
-    `presentations`: decks built in the month or in progress; `file_bytes`: the largest document named; `stored_bytes`:
+    `presentations`: decks built in the month or in progress; `tokens`: those of services, since the built-in model costs
+    nothing; `file_bytes`: the largest document named; `stored_bytes`:
     all documents of the organization, including the new ones.
     """
 

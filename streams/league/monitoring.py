@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+from highwater.streams.wording import counted
+
 SPAN_MS = 300_000
 # Below this many requests a ratio or a percentile is chance, and there is no significant load.
 REQUESTS_MIN = 100
@@ -86,7 +88,7 @@ def upgrade_verdict(samples: Sequence[Sample], now_ms: int) -> Verdict:
     if ratio is not None and requests >= REQUESTS_MIN and ratio < HIT_RATIO_MIN:
         reasons.append(Reason("hit_ratio", f"{ratio:.1%} of {requests:.0f} reads hit, below {HIT_RATIO_MIN:.0%}"))
     if evicted > 0:
-        reasons.append(Reason("evicted_keys", f"{evicted:.0f} keys were evicted"))
+        reasons.append(Reason("evicted_keys", f"{counted(round(evicted), 'key was', 'keys were')} evicted"))
     if p95_seconds is not None and answered >= REQUESTS_MIN and p95_seconds > P95_SECONDS_MAX:
         reasons.append(Reason("p95", f"95 % of {answered:.0f} requests took up to {p95_seconds:.2f} s"))
     return Verdict(bool(reasons), tuple(reasons), ratio, int(requests), int(evicted), p95_seconds)

@@ -1,11 +1,12 @@
 """How good answers are: sixty questions on the bundled data, answered by the pipeline with the built-in model.
 
-The data: the 3,000 commit subjects of the bundled sample as insights, and pages of `docs/` as chunks of an open namespace, in a
-PostgreSQL of the benchmark's own, with vectors of the local model where it is installed. The questions and what answers
-each stand in `answer_questions.tsv`; they were written before any was asked. Each is asked by a user of its own.
+The data: the 3,000 commit subjects of the bundled sample as insights, and pages of `docs/` as chunks of an open namespace, in
+a PostgreSQL of the benchmark's own, with vectors of the local model where it is installed. The questions and their answers
+are in `answer_questions.tsv`; they were written before the first run. Each has its own user.
 
-By kind of question: *cited* is the share whose answer cites a source that answers it, *first* whose first citation is one, *fact*
-whose first line holds what is asked for. Of questions that nothing answers, *cited* is the share that is answered "not found".
+By kind of question: *cited* is the share whose answer cites a source that answers it, *first* whose first citation is one,
+*fact* whose first line contains the requested fact. Of questions without an answer in the data, *cited* is the share that is
+answered "not found".
 
     python -m tests.bench.answers [--show]
 """

@@ -1,7 +1,7 @@
 """Chunks: rows ingested a second, and searches with their latency and recall, each beside its peers in the same run.
 
 The parts run alone too, the first with more chunks and runs: `python -m tests.bench.chunks_ingest`, `python -m
-tests.bench.chunks_search`. HW_CHUNKS=100000,1000000 has the second search among so many.
+tests.bench.chunks_search`. HW_CHUNKS=100000,1000000 sets the numbers of chunks of the second.
 """
 
 import argparse

@@ -163,7 +163,7 @@ async def _publish(context: ProcessContext, events: Iterator[dict[str, Any]]) ->
 
 
 class _Timed(ChunksSink):
-    """Says how long so many events took, from when the first of them was taken up: joining the group is not ingest."""
+    """Reports how long N events took, from the receipt of the first of them: joining the group is not ingest."""
 
     def __init__(self, context: ProcessContext, events: int) -> None:
         super().__init__(context, load_passports())

@@ -1,16 +1,17 @@
 """Searches of 20,000 and of 100,000 chunks with vectors of 384, beside plain pgvector and NumPy, on one PostgreSQL in one run.
 
-The chunks have the product's vectors of commits (`tests/bench/data.py`; what is missing to the number is made of these by noise),
-a commit for a text, and are of a year; the searches are the vectors of other commits. Ours gives the ten best by the
-formula of R3.17, with texts, scores and ages; exact is the same formula over all of them in NumPy. Plain pgvector is what its
-manual shows: a table of ids and vectors with an index of its defaults, of which the ten nearest are asked for, without ages; it
-is held to the ten nearest by NumPy. It is asked at its own effort, and at the least that finds as large a share of its ten as
-ours finds of its own (*same recall*). `hybrid` weighs words too. One search after the other, on one connection.
+The chunks have the product's vectors of commits (`tests/bench/data.py`; further ones are made of these by noise), a commit
+for a text, and span a year; the searches are the vectors of other commits. Ours gives the ten best by the formula of R3.17,
+with texts, scores and ages; exact is the same formula over all of them in NumPy. Plain pgvector is what its manual shows: a
+table of ids and vectors with an index of its defaults, of which the ten nearest are requested, without ages; it is compared
+with the ten nearest by NumPy. It runs at its default effort, and at the least that finds as large a share of its ten as ours
+finds of its own (*same recall*). `hybrid` weighs words too. One search after the other, on one connection.
 
-Processor time is that of the asking process and of the one that serves it; on a busy machine it says what the latency does not.
-Memory is that of PostgreSQL with all its processes after the searches (PSS): shared buffers, which are most of it and bounded by
-`shared_buffers`, and what its backends hold. The system's file cache comes on top. A million chunks is asked for by `--chunks`,
-or by HW_CHUNKS where `highwater bench` runs it: 4 GB here, 4 GB in PostgreSQL while an index is built, and most of an hour.
+Processor time is that of the asking process and of the one that serves it; on a busy machine it is more reliable than the
+latency. Memory is that of PostgreSQL with all its processes after the searches (PSS): shared buffers, which are most of it
+and bounded by `shared_buffers`, and what its backends hold. The system's file cache comes on top. A million chunks is
+requested by `--chunks`, or by HW_CHUNKS where `highwater bench` runs it: 4 GB here, 4 GB in PostgreSQL while an index is
+built, and nearly one hour.
 
 `--indexes`: the same table with one of full and one of half precision: what each finds of the ten nearest at the same effort, the
 time that it takes to build, and its size. `--compared`: our search where it compares all chunks, by their number: where that
@@ -42,6 +43,7 @@ from highwater.connectors.postgres import vectors
 from highwater.connectors.postgres.migrate import migrate
 from highwater.connectors.postgres.pool import open_pool
 from highwater.connectors.retrieval import search as chunk_search
+from highwater.connectors.retrieval.results import SearchResults
 from highwater.connectors.retrieval.search import search
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.postgres import Postgres
@@ -63,15 +65,15 @@ COMPARED = (1_000, 3_000, 10_000, 30_000, 100_000)
 READY_SECONDS_MAX = 60.0
 # The first free port from here on; the default is left to the product.
 PORT_FIRST = 21_000
-# So many searches in a row, then the next system: whatever else the machine does, it does to all, and each has its caches warm.
+# N searches in a row, then the next system: other load of the machine affects all, and each has its caches warm.
 TURN = 25
-# NumPy's threads look for more work for 0.1 s after a product, on the cores of who comes next.
+# NumPy's threads poll for more work for 0.1 s after a product, on the cores of the next system.
 REST_SECONDS = 0.3
 # Efforts (`hnsw.ef_search`) of pgvector; it takes no more than the last.
 EFFORT, EFFORTS = 40, (40, 60, 80, 100, 150, 200, 300, 400, 500, 600, 700, 800, 900, 1_000)
 # Rows compared with all searches at once: 80 MB of cosines.
 BLOCK_ROWS = 50_000
-# Of the vectors of chunks that are made of others' so much is noise: nobody's nearest is a copy.
+# Of the vectors of chunks that are made of others' this share is noise: no nearest neighbour is a copy.
 NOISE = 0.5
 # pgvector adds float32, NumPy here float64.
 LAST_BITS = 1e-6
@@ -161,7 +163,7 @@ class Truth:
         return cls(made, decays, scores.min(axis=0), cosines.min(axis=0))
 
     def share(self, number: int, told: Sequence[int]) -> float:
-        """How many of the ten told are as good as the tenth best."""
+        """How many of the ten returned results are as good as the tenth best."""
         found = list(told)
         scores = ALPHA * self._cosines(number, found) + self.decays[found]
         return float(np.count_nonzero(scores >= self.tenth[number] - LAST_BITS) / LIMIT)
@@ -239,7 +241,7 @@ async def _until_ready(url: str) -> None:
 async def _measure(part: Postgres, made: Corpus, runs: int, *, with_indexes: bool, with_compared: bool) -> list[Figure]:
     found: list[Figure] = []
     count = len(made.texts)
-    async with await open_pool(part.address, size_max=2) as pool:
+    async with await open_pool(part.address, size_max=2, is_cleaned=False) as pool:  # as the API opens its own
         await migrate(pool)
         await _load(pool, made, count)
         truth = Truth.of(made)
@@ -348,7 +350,7 @@ async def _searches(pool: Any, made: Corpus, truth: Truth, runs: int) -> list[Fi
         for first in range(0, len(made.asked), TURN):
             for name, ask in asks.items():
                 for number in range(first, min(first + TURN, len(made.asked))):
-                    began, used_before = monotonic_seconds(), _cpu_ms(backend)
+                    used_before, began = _cpu_ms(backend), monotonic_seconds()
                     await ask(number)
                     taken[name][run].append(((monotonic_seconds() - began) * 1000, _cpu_ms(backend) - used_before))
             await asyncio.sleep(REST_SECONDS)
@@ -380,7 +382,9 @@ async def _recall(ask: Ask, made: Corpus, share: Share) -> float:
 
 
 async def _effort_for(pool: Any, made: Corpus, truth: Truth, wanted: float) -> tuple[int, float]:
-    """The least effort at which plain pgvector finds so much of the nearest ten, or the greatest there is, and what it finds."""
+    """The least effort at which plain pgvector finds this share of the nearest ten, or the greatest possible one, and its
+    share.
+    """
     effort, recall = EFFORT, 0.0
     for effort in EFFORTS:
         recall = await _recall(_plain(pool, made, effort), made, truth.share_of_nearest)
@@ -417,7 +421,7 @@ async def _crossing(pool: Any, made: Corpus, runs: int) -> list[Figure]:
     return found
 
 
-async def _search(pool: Any, made: Corpus, number: int, mode: Mode, ns: str = NS) -> chunk_search.SearchResults:
+async def _search(pool: Any, made: Corpus, number: int, mode: Mode, ns: str = NS) -> SearchResults:
     row = await pool.fetchrow("SELECT * FROM chunk_namespaces WHERE ns = $1", ns)
     return await search(
         pool, row, q_vector=_bytes(made.asked[number]), words=made.words[number], limit=LIMIT, as_of_ms=NOW_MS, mode=mode

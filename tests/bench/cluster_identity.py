@@ -1,10 +1,10 @@
 """How long a cluster stays the same cluster: ten consecutive weeks of real commits, one version a week.
 
-A user's window of 60 days moves on by a week at a time. Every version is matched with the one before by the product's own
-rule, also those of BERTopic's pipeline (where umap-learn is installed), so that the clusterings are compared and not the
-matching. Told are the share of ids that live on from one week to the next, how alike a cluster is to what it was
-(Jaccard index over the insights of both weeks, median), and on how many of the ten weeks the median id is alive. Labels:
-the share of clusters that live on under the same label. Map: how far what stays moves, in parts of the map's diameter.
+A user's window of 60 days moves by a week at a time. Every version is matched with the one before by the product's own rule,
+also those of BERTopic's pipeline (where umap-learn is installed), so that the clusterings are compared and not the matching.
+Reported are the share of ids that continue from one week to the next, how similar a cluster is to its former state (Jaccard
+index over the insights of both weeks, median), and on how many of the ten weeks the median id is alive. Labels: the share of
+clusters that continue under the same label. Map: how far what stays moves, in parts of the map's diameter.
 
 With HW_DATA naming a folder that holds commits.jsonl.gz those are read, else the bundled sample.
 

@@ -8,11 +8,11 @@ the installed model, else of the fitted basis. `tests.bench.quality` says how ea
 One seed is one throw: of 793 insights BERTopic finds 15 clusters with seed 42 and 2 or 3 with each of four others, so its
 unseeded runs are measured too, and what is compared is their median.
 
-Words are scored twice: a system's *own*, and *by one procedure for all* (class-based TF-IDF over its members), which tells
-clustering from labelling. Each measurement is a process of its own, and systems take turns. Its first call is the cold one,
-from the start of the interpreter on, imports and compilation (as far as the peer keeps none on disk) included; a second call
-is the warm one. Both are scored, so `runs` of quality are twice those of time.
-A run takes five to ten minutes on two cores, nearly all of it the peers'.
+Words are scored twice: a system's *own*, and *by one procedure for all* (class-based TF-IDF over its members), which
+separates clustering from labelling. Each measurement is a process of its own, and systems take turns. Its first call is the
+cold one, from the start of the interpreter on, imports and compilation (as far as the peer keeps none on disk) included; a
+second call is the warm one. Both are scored, so `runs` of quality are twice those of time. A run takes five to ten minutes on
+two cores, nearly all of it the peers'.
 
     python -m tests.bench.cluster_quality [--json] [--runs N] [--vectors fitted|local] [--set NAME]
 """
@@ -275,7 +275,7 @@ def _scores(data: DataSet, topics: Topics) -> dict[tuple[str, str], float]:
     """The quality of one result by (measure, unit); a measure that does not apply is left out."""
     labels, probabilities = topics.labels, topics.probabilities
     members = members_of(labels, probabilities)
-    # Digits have no words: their clusters are counted all the same.
+    # Digits have no words: their clusters are still counted.
     texts: Sequence[str | None] = data.texts or [None] * len(labels)
     own = evaluate(labels, probabilities, texts, topics.words)
     seen = evaluate(labels, probabilities, texts, topics.words, top=WORDS_SEEN)

@@ -1,15 +1,15 @@
 """Reads of pages that have not changed: requests a second, latency and Redis commands, beside peers.
 
-Three pages of ours: the table of the bundled season (`highwater`), which memory holds; the matches in play of that season, which
-memory holds too and whose reads Redis counts by address; the feed of a user, whose version Redis tells. The peers hold the bytes
-of the table and, where it is ours to choose, send the same headers; each has one worker, all run side by side, idle while another
-is measured, and are asked in turn in every run. Ours is the whole product with all its roles. In a mix every tenth request is
-answered with the page. `two workers` is a second API beside the first, each with half of the connections; Varnish is loaded in
-the same way. `lease held back` keeps the API from holding its lease on copies in memory, by a lock on the table of leases, so
-that every request asks Redis. Processor time of the server a request says the same on a busy machine, where rates and latencies
-do not.
+Three of our pages: the table of the bundled season (`highwater`), which memory holds; the matches in play of that season,
+which memory holds too and whose reads Redis counts by address; the feed of a user, whose version is in Redis. The peers hold
+the bytes of the table and, if the headers can be chosen, send the same ones; each has one worker, all run side by side, idle
+while another is measured, and are queried in turn in every run. Ours is the whole product with all its roles. In a mix every
+tenth request is answered with the page. `two workers` is a second API beside the first, each with half of the connections;
+Varnish is loaded in the same way. `lease held back` keeps the API from holding its lease on copies in memory, by a lock on
+the table of leases, so that every request queries Redis. Processor time of the server per request is the same on a busy
+machine, unlike rates and latencies.
 
-All requests come from one address, so the limit of live pages is lifted; what counting costs stays, but one list of times is
+All requests come from one address, so the limit of live pages is lifted; the cost of counting stays, but one list of times is
 longer than any in production.
 """
 

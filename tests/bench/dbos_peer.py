@@ -1,9 +1,9 @@
 """The peer of `bench pipeline`: the five steps of a run as a workflow of DBOS (MIT), one process that follows commands on stdin.
 
-Its law: what DBOS is given is what its documentation says, and where a choice is open, the one that is faster for it. Steps are
-threads: its async API hands every call of its database to a thread all the same. Runs are started in this process (no queue, so
-no polling) or from a queue, looked at every 10 ms instead of every second. The text work is ours, call by call; unlike ours
-it reads nothing of the user and keeps prompts in memory. It runs where `dbos` is installed and needs orjson beside it.
+Invariant: DBOS is configured as its documentation says, and for an open choice by the faster one. Steps are threads: its
+async API still hands every call of its database to a thread. Runs are started in this process (no queue, so no polling) or
+from a queue, polled every 10 ms instead of every second. The text work is ours, call by call; unlike ours it reads nothing of
+the user and keeps prompts in memory. It runs where `dbos` is installed and needs orjson beside it.
 """
 
 import json
@@ -118,7 +118,7 @@ class Told:
         self.waiting: dict[str, threading.Event] = {}
 
     def take(self) -> dict[str, list[int]]:
-        """What was told since the last call."""
+        """The records since the last call."""
         taken = {"completed": self.completed, "archived": self.archived}
         self.completed, self.archived = [], []
         return taken
@@ -182,7 +182,7 @@ def loop(command: dict[str, Any]) -> dict[str, Any]:
 
 
 def burst(command: dict[str, Any]) -> dict[str, Any]:
-    """Submit all at once, by as many threads as gain anything. Started directly, no more are under way than threads."""
+    """Submit all at once, by as many threads as are useful. Started directly, no more are in progress than threads."""
     began, submit = CLOCK(), _submitter(command)
     deadline = monotonic_seconds() + command["seconds_max"]
 

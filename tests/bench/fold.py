@@ -49,7 +49,7 @@ def event_of(number: int) -> tuple[bytes, bytes]:
 
 
 def highest(count: int) -> dict[str, int]:
-    """The head of each channel after so many events."""
+    """The head of each channel after N events."""
     return {f"channel-{number * 7919 % KEYS:05d}": number + 1 for number in range(count)}
 
 

@@ -14,7 +14,7 @@ Point = tuple[float, float]
 
 _WIDTH, _LEFT, _RIGHT = 960, 76, 190
 _TOP, _PANEL, _GAP = 40, 120, 44
-# Told apart by people who see fewer colours (Okabe and Ito, 2008).
+# Colours that people with a colour deficiency can distinguish (Okabe and Ito, 2008).
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 _LINES = 4
 

@@ -60,7 +60,7 @@ class Peer(NamedTuple):
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody has."""
+    """A free port of the loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

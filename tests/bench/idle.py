@@ -89,9 +89,9 @@ def requests_to(port: int) -> int | None:
 
 
 def log_statements(stack: Installed, seconds: float) -> Counter[str]:
-    """Every statement of a span by its first words, from PostgreSQL's log, which is told to name them meanwhile.
+    """Every statement of a span by its first words, from PostgreSQL's log, which is set to name them meanwhile.
 
-    Told by its file, since the product's user may not change that.
+    The setting is in its file, since the product's user may not change it.
     """
     log, configured = stack.data_dir / "logs" / "database.log", stack.data_dir / CONFIGURED
     server, text = psutil.Process(stack.processes()["database"]), configured.read_text(encoding="utf-8")

@@ -72,7 +72,7 @@ TEMPORARY = "PostgreSQL COPY, same rows and indexes, temporary table"
 
 
 class Spent(NamedTuple):
-    """Seconds by the clock; of the processor in our processes, and in PostgreSQL's; the most memory of one process of ours."""
+    """Seconds by the clock; of the processor in our processes, and in PostgreSQL's; the most memory of one of our processes."""
 
     seconds: float
     cpu_seconds: float
@@ -81,7 +81,7 @@ class Spent(NamedTuple):
 
 
 def events(path: Path, count: int) -> list[dict[str, Any]]:
-    """So many real insights; a short file is repeated under fresh ids."""
+    """N real insights; a short file is repeated under fresh ids."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         found = [event_from_json(TOPIC, json.loads(line)) for line in lines]
     rounds = -(-count // len(found))
@@ -125,7 +125,7 @@ class Bench:
 
     @asynccontextmanager
     async def _ready(self, count: int) -> AsyncIterator[list[asyncio.subprocess.Process]]:
-        """So many processes that have joined the group."""
+        """N processes that have joined the group."""
         command = [sys.executable, "-m", "tests.bench.ingest_process"]
         pipe, environment = asyncio.subprocess.PIPE, {**os.environ, **self._environment}
         started = [

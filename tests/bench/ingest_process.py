@@ -48,7 +48,7 @@ async def main() -> None:
         consumer = BatchConsumer(sink, context)
         settle_heap()  # as a role does
         running = asyncio.create_task(consumer.run(stop))
-        while not consumer.readings and not running.done():  # noqa: ASYNC110 (the consumer says so to nobody)
+        while not consumer.readings and not running.done():  # noqa: ASYNC110 (the consumer has no signal for it)
             await asyncio.sleep(0.05)
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)

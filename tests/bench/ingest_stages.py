@@ -1,4 +1,4 @@
-"""CPU of one process for an insight on its way from a record to COPY, stage by stage, beside the same done one by one.
+"""CPU of one process for an insight from its record to COPY, stage by stage, beside the same done one by one.
 
 No service takes part, and each figure is the least of its batches, so a busy machine changes it little. What PostgreSQL, the
 fetching thread of librdkafka and the sockets take comes on top (`bench ingest`).

@@ -1,14 +1,14 @@
-"""How long what is published takes to show, beside a load from 100 to 20,000 insights a second.
+"""How long a published insight takes until it is shown, beside a load from 100 to 20,000 insights a second.
 
-A reader has a channel of their own; a probe publishes as many insights there as their plan asks for. Three moments follow: the
-*command* (`feeds.rebuild-requested`), the *clusters* (`feeds.clusters-rebuilt`), each by the broker's time of its record, and the
-*read* (a `GET` of the feed with `If-None-Match`, repeated every 50 ms, that is no longer a 304). All are counted from the moment
-before the probe's first insight was handed to the producer. The load goes to other channels of the same topic, which nobody
-reads, so it shares broker, sink, outbox and the agents of channels with the probes. The peer is what no product on Kafka can be
-without: the acknowledgement of the probe's last record by the same broker under the same load.
+A reader has a channel of their own; a probe publishes as many insights there as their plan requires. Three moments follow:
+the *command* (`feeds.rebuild-requested`), the *clusters* (`feeds.clusters-rebuilt`), each by the broker's time of its record,
+and the *read* (a `GET` of the feed with `If-None-Match`, repeated every 50 ms, that is no longer a 304). All are counted from
+the moment before the probe's first insight was handed to the producer. The load goes to other channels of the same topic
+without readers, so it shares broker, sink, outbox and the agents of channels with the probes. The peer is the least that any
+product on Kafka needs: the acknowledgement of the probe's last record by the same broker under the same load.
 
-Each rate lasts 10 s, or `minutes` each. A probe that is not answered within 20 s counts as 20 s and is told as lost. The plans
-are those of the tests (2 s of cooldown), the ticks 1 s and 0.25 s. Where the stack cannot keep up, `stored` is less.
+Each rate lasts 10 s, or `minutes` each. A probe that is not answered within 20 s counts as 20 s and is reported as lost. The
+plans are those of the tests (2 s of cooldown), the ticks 1 s and 0.25 s. Where the stack cannot keep up, `stored` is less.
 
     python -m tests.bench.latency [--minutes M] [--rates 100,1000] [--ticks 1,0.25]
 """
@@ -51,7 +51,7 @@ POLL_SECONDS = 0.05
 LOAD_CHANNELS = 200
 # Between two hand-overs of the load: short against a tick, long against the work of one.
 _SLICE_SECONDS = 0.01
-# In one turn at most, so that probes are not held up where the load cannot be made as fast as it was asked for.
+# In one turn at most, so that probes are not held up where the load cannot be made at the requested rate.
 _SLICE_MAX = 1_000
 OURS, PEER = "highwater", "Kafka alone, to the acknowledgement"
 OF = "insights/s"
@@ -203,7 +203,7 @@ class Readers:
         await asyncio.gather(*[self._poll_feed(str(base.host), base.port or 80, user) for user in self.users])
 
     async def _poll_feed(self, host: str, port: int, user: str) -> None:
-        """Ask while a probe of the reader is open, on a connection of that time: a server closes those that nobody uses."""
+        """Poll while a probe of the reader is open, on a connection of that time: a server closes unused ones."""
         tag = b""
         while not self._stop.is_set():
             await asyncio.sleep(POLL_SECONDS)
@@ -292,7 +292,7 @@ def _rows(product: Product) -> int:
 
 
 def _until_stored(product: Product, wanted: int) -> None:
-    """What one rate left in the log is no part of the next."""
+    """Records that one rate left in the log are no part of the next."""
     deadline = time.monotonic() + 60
     while _rows(product) < wanted and time.monotonic() < deadline:
         time.sleep(0.1)

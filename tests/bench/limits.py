@@ -1,11 +1,11 @@
 """Decisions of the rate limit a second and their latency, beside the `limits` package (MIT) on the same Redis in the same run.
 
-A decision is what a request waits for: its count over all processes, and whether it is allowed. Both count fixed minutes. Ours
-tells in the same round trip what is left, which the headers of an answer need; `limits` tells yes or no and would ask once
-more. `key` counts one key a decision; `key and user`, what the API does, two: by one call of ours, by two calls side by side
-of `limits`, whose fixed window takes one key. It runs on each client that is installed: redis-py, which is ours too, and
-coredis, its default. A closed loop of so many tasks decides one after the other, over 100 keys; the systems run in turn.
-Processor time of the asking process says the same on a busy machine, where rates and latencies do not.
+A request waits for a decision: its count over all processes, and whether it is allowed. Both count fixed minutes. Ours
+returns in the same round trip the remaining calls, which the headers of an answer need; `limits` returns yes or no and would
+need a second query. `key` counts one key a decision; `key and user`, what the API does, two: by one own call, by two calls
+side by side of `limits`, whose fixed window takes one key. It runs on each client that is installed: redis-py, which is ours
+too, and coredis, its default. A closed loop of N tasks decides one after the other, over 100 keys; the systems run in turn.
+Processor time of the calling process is the same on a busy machine, unlike rates and latencies.
 
     python -m tests.bench.limits [--runs N] [--decisions N] [--in-flight 1,32,256]
 """

@@ -96,7 +96,7 @@ class Clients:
             process.wait(60)
 
     def set_rates(self, *, http: float, log: float) -> None:
-        """Have so many events offered a second over HTTP, and so many published to the log."""
+        """Have N events offered per second over HTTP, and N published to the log."""
         for sort, events_per_second in (("writers", http), ("producers", log)):
             fresh = self._folder / "rate.new"
             fresh.write_text(str(events_per_second), encoding="ascii")
@@ -125,7 +125,7 @@ def _whole_lines(path: Path) -> list[str]:
 
 
 def run(runs: int = 1, *, minutes: float = MINUTES) -> list[Figure]:
-    """The figures of one run; `runs` is not looked at, since one takes half an hour."""
+    """The figures of one run; `runs` is ignored, since one takes half an hour."""
     del runs
     with (
         _loaded(HIGHWATER_SHED_LAG_EVENTS=str(SHED_EVENTS)) as (product, folder),
@@ -203,7 +203,7 @@ def _phases(product: Product, clients: Clients, observed: Observed, rate: float,
 
     phase("ordinary", lambda seconds: seconds >= CALM_SECONDS)
     phase("ten times", lambda seconds: seconds >= minutes * 60, log=ordinary * (TIMES - 1))
-    # A second's worth of each is always under way at the ordinary rate.
+    # A second's worth of each is always in progress at the ordinary rate.
     at_rest = ordinary * 5
 
     def is_drained(seconds: float) -> bool:
@@ -217,7 +217,7 @@ def _phases(product: Product, clients: Clients, observed: Observed, rate: float,
 
 @contextlib.contextmanager
 def _unanswered() -> Iterator[None]:
-    """Go on when a look at an overloaded stack is not answered in time: a sample is missing, and that is said."""
+    """Continue when a query of an overloaded stack is not answered in time: a sample is missing, and that is reported."""
     try:
         yield
     except UnavailableError as error:

@@ -1,8 +1,8 @@
-"""Clients of `overload`, each a process of its own with an open loop: what is due is asked for, whatever else waits.
+"""Clients of `overload`, each a process of its own with an open loop: a due request is sent even if others wait.
 
     python -m tests.bench.overload_clients readers URL FILE      reads; a line in FILE for each: seconds, ms, status, path
     python -m tests.bench.overload_clients writers URL FILE      writes over HTTP; the rate is read from FILE.rate
-    python -m tests.bench.overload_clients producers URL FILE    publishes to the log, what was acknowledged is told; as above
+    python -m tests.bench.overload_clients producers URL FILE    publishes to the log, reports acknowledged events; as above
 
 Times are of the monotonic clock, which all processes of a machine share. They end with SIGTERM.
 """
@@ -81,7 +81,7 @@ async def read(url: str, out: TextIO) -> None:
 
 
 class Writers:
-    """Send what is due; who is told to come again later does, and what was due for it meanwhile counts as refused."""
+    """Send due requests; a refused one is repeated at its retry time, and those due meanwhile count as refused."""
 
     def __init__(self, api: httpx.AsyncClient) -> None:
         self._api = api
@@ -142,7 +142,7 @@ class Owed:
         self._counted_at = time.monotonic()
 
     def take(self, count: int) -> bool:
-        """Whether so many are due; then they are no longer owed."""
+        """Whether this many are due; then they are subtracted."""
         if self._owed < count:
             return False
         self._owed -= count
@@ -200,7 +200,7 @@ async def write(url: str, out: TextIO, rate_file: Path) -> None:
 
 
 async def produce(out: TextIO, rate_file: Path) -> None:
-    """Publish to the log at the rate that the file says, in events a second; what was acknowledged is told each second."""
+    """Publish to the log at the rate in the file, in events per second; acknowledged events are reported each second."""
     topic = TOPICS["feeds.insight-ingested"]
     settings = read_settings(os.environ)
     codec = await Registry(settings.registry_access()).codec([topic])

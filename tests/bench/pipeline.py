@@ -1,14 +1,14 @@
 """What a run of the query pipeline costs beside its language model, with DBOS running the same five steps on the same PostgreSQL.
 
 Ours is the whole product with all its roles as `highwater up` runs it, the built-in model answering in its process; users are
-distinct, so that nobody waits for an earlier run. Two measures: a *burst* (all runs submitted at once; runs a second to the last
-COMPLETED and to the last memory; processor time of every process, PostgreSQL and Kafka included) and a *closed loop* (so many in
-flight, the next when one is completed; latency).
+distinct, so that no run waits for an earlier one. Two measures: a *burst* (all runs submitted at once; runs a second to the
+last COMPLETED and to the last memory; processor time of every process, PostgreSQL and Kafka included) and a *closed loop* (N
+in flight, the next when one is completed; latency).
 
 Ours has two latencies: from producing the event to `completed_at`, which is a commit short of stored, and until COMPLETED was
-read from the log, which is a commit, the outbox and the log later. DBOS's ends when its fourth step is recorded, in the process
-that asked. What `tests/bench/dbos_peer.py` leaves out (log, order of users, timeline, captures, reads) is left out in its favour.
-The systems run one after the other, ours stopped before DBOS begins: idle roles look into PostgreSQL all the time.
+read from the log, which is a commit, the outbox and the log later. DBOS's ends when its fourth step is recorded, in the
+calling process. What `tests/bench/dbos_peer.py` leaves out (log, order of users, timeline, captures, reads) is left out in
+its favour. The systems run one after the other, ours stopped before DBOS begins: idle roles query PostgreSQL all the time.
 
     python -m tests.bench.pipeline [--runs N] [--burst RUNS] [--samples RUNS] [--in-flight 1,32]
 
@@ -47,7 +47,7 @@ from tests.product import Product
 BURST, SAMPLES, IN_FLIGHT = 2_000, 500, (1, 32)
 # Runs before the first that counts: connections, plans and imports.
 WARM = 64
-# A system that has not done its part by then is told by what it did.
+# A system that is not finished by then is reported with its progress.
 SECONDS_MAX = 120.0
 LOOK_SECONDS = 0.1
 # What follows the last memory (outbox, agent, timeline) belongs to the price of the runs and is waited for.
@@ -63,7 +63,7 @@ CLOCK = ProductClock()
 
 
 class TooSlowError(Exception):
-    """A measure was not done in time; what was reached is told, and the system is left there."""
+    """A measure was not finished in time; the progress is reported, and the system is left there."""
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class Series:
 
 
 class Results:
-    """Figures in the order in which they were first told."""
+    """Figures in the order in which they were first reported."""
 
     def __init__(self) -> None:
         self._series: dict[tuple[str, str], Series] = {}
@@ -161,7 +161,7 @@ def _ours(product: Product, sizes: Sizes, results: Results) -> None:
 
 
 class _Log:
-    """Produces submissions and reads what became of them."""
+    """Produces submissions and reads their outcomes."""
 
     def __init__(self, product: Product) -> None:
         self._codec = product.codec()
@@ -284,7 +284,7 @@ def _stored(product: Product) -> int:
 
 
 def _archived(product: Product, wanted: int, deadline: float) -> bool:
-    """Wait until so many memories are stored; False when the time was up."""
+    """Wait until N memories are stored; False when the time was up."""
     while _stored(product) < wanted:
         if time.monotonic() >= deadline:
             return False
@@ -293,7 +293,7 @@ def _archived(product: Product, wanted: int, deadline: float) -> bool:
 
 
 def _settled(product: Product) -> None:
-    """Wait until the outbox is empty and the timeline tells no more."""
+    """Wait until the outbox is empty and the timeline publishes nothing more."""
     deadline = time.monotonic() + SECONDS_MAX
     seen: Any = None
     while time.monotonic() < deadline:
@@ -306,7 +306,7 @@ def _settled(product: Product) -> None:
 
 def _groups(product: Product) -> dict[str, list[int]]:
     """The process ids of the product by part: roles as `status` names them, and what lies beneath them."""
-    # `init` is told with the id that it had.
+    # `init` gets its former id
     running = [part for part in product.status()["parts"] if part.get("pid") and part["state"] == "up"]
     roles = {str(part["name"]): [int(part["pid"])] for part in running}
     return roles | _parts(product)
@@ -354,7 +354,7 @@ class _Process:
         self._process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """What came of it. It bounds its work itself; one that has ended answers with the end of its log."""
+        """Return its outcome. It bounds its work itself; one that has ended answers with the end of its log."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("{"):
@@ -438,7 +438,7 @@ def _loop_of(peer: _Peer, samples: int, in_flight: int, *, is_queued: bool) -> l
     process.send(do="loop", is_queued=is_queued, **command)
     found: list[float] = process.answer()["latencies_ms"]
     _until_memories(peer.url, before + len(found), time.monotonic() + SECONDS_MAX)
-    process.send(do="told")  # what the loop told is not the next burst's
+    process.send(do="told")  # records of the loop do not belong to the next burst
     process.answer()
     return found
 

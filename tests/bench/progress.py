@@ -76,12 +76,12 @@ class Tally:
         self.is_timed = False
 
     def want(self, count: int, *, is_timed: bool = False) -> None:
-        """From now on so many are waited for."""
+        """From now on wait for this many."""
         self.heard, self.wanted, self.is_timed, self.at = 0, count, is_timed, []
         self.done = asyncio.get_running_loop().create_future()
 
     def add(self, count: int) -> None:
-        """So many more were heard."""
+        """This many more were received."""
         self.heard += count
         if self.is_timed:
             self.at += [time.perf_counter()] * count
@@ -195,7 +195,7 @@ class Writer:
         )  # fmt: skip
 
     async def step(self) -> None:
-        """It tells one thing."""
+        """It publishes one event."""
         self._seq += 1
         value = {
             "job_id": self.job_id, "organization_id": "bench", "user_id": "bench", "seq": self._seq,
@@ -227,7 +227,7 @@ async def _measure(system: System, writer: Writer, listeners: int) -> None:
 async def _listening(
     system: System, writer: Writer, tally: Tally, listeners: int, process: psutil.Process
 ) -> AsyncIterator[None]:
-    """So many listeners, each of which has heard the first event; notes what memory they took."""
+    """N listeners, each of which has received the first event; notes their memory."""
     loop = asyncio.get_running_loop()
     before = process.memory_full_info().uss
     transports: list[asyncio.BaseTransport] = []

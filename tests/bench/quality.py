@@ -1,5 +1,5 @@
-"""Owns how good clusters are: coverage, coherence and diversity of their words, agreement with given classes. Its law:
-every system is scored by the same code on the same texts, and a word or a point that is missing counts against it.
+"""The quality of clusters: coverage, coherence and diversity of their words, agreement with given classes. Invariant: every
+system is scored by the same code on the same texts, and a missing word or point counts against it.
 
 - A *member* of a cluster has a membership of at least 0.3 in it; everything else is noise, before any soft assignment.
 - *Tokens* are those of scikit-learn's `CountVectorizer` as it comes, for all systems: the text in lower case, runs of two

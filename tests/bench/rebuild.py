@@ -1,16 +1,17 @@
 """How long a rebuild takes, from the request in a worker's hands to the commit: read, cluster, label, map, store.
 
-The insights are commits with the product's vectors (`tests/bench/data.py`; past their number repeated with small differences). A
-window of n is the newest n of a channel. *Whole* is a user's first version, made by a process that has read none of it. *1 % new*
-follows: so many newer ones come and as many leave. It is made by the process that made the version before, and once more by a
-fresh one, since a process ends after a minute without work. Processes are started before the clock. The peer is a script that an
-analyst would write for the same rows (`rebuild_peer.py`); it keeps nothing from one time to the next.
+The insights are commits with the product's vectors (`tests/bench/data.py`; past their number repeated with small
+differences). A window of n is the newest n of a channel. *Whole* is a user's first version, made by a process that has read
+none of it. *1 % new* follows: N newer ones come and as many leave. It is made by the process that made the version before,
+and once more by a fresh one, since a process ends after a minute without work. Processes are started before the clock. The
+peer is a script that an analyst would write for the same rows (`rebuild_peer.py`); it keeps nothing from one time to the
+next.
 
 CPU seconds are those of the worker and its process; PostgreSQL's, which both have it do, are left out. Peak memory is that of the
 process, which the kernel holds to 1 GiB (`pool.MEMORY_BYTES_MAX`).
 
-*At once*: so many users ask at the same moment, through Kafka and the consumer framework, and two processes rebuild; what a user
-waits is told from that moment on. First all for the first time, then all with 1 % new.
+*At once*: N users request a rebuild at the same moment, through Kafka and the consumer framework, and two processes rebuild;
+the waiting time of a user counts from that moment on. First all for the first time, then all with 1 % new.
 
     python -m tests.bench.rebuild [--runs N] [--windows N,N] [--users N] [--users-window N]
 """
@@ -90,7 +91,7 @@ class Bench:
         self.found[name, system, unit, window].append(value)
 
     def worker(self, pool: ClusterPool, window: int, kind: type[WorkerT]) -> WorkerT:
-        """A worker whose windows have so many insights at most."""
+        """A worker whose windows have at most this many insights."""
         settings = replace(self.settings, rebuild_insights_max=window)
         return kind(self.context, settings, load_policy(), self.redis, pool)
 
@@ -114,7 +115,7 @@ class Bench:
         return user_id
 
     async def head(self, seq: int) -> None:
-        """The channel has so many insights from now on."""
+        """The channel has this many insights from now on."""
         await self.context.pool.execute("UPDATE channels SET current_seq = $1", seq)
 
     async def rebuild(self, worker: RebuildWorker, user_id: str) -> float:

@@ -1,8 +1,8 @@
 """How long a worker takes from its start to ready when its tables hold many keys, with its local state lost and with it kept.
 
 The rows are channel heads, written to the changelogs as the systems write them; all of it is on one broker with 8 partitions.
-Kafka Streams restores the same keys into a store of the same kind. Each ended in good
-order before, so that nobody waits for the session of a dead member.
+Kafka Streams restores the same keys into a store of the same kind. Each ended in good order before, so that no worker waits
+for the session of a dead member.
 
     python -m tests.bench.recover [--runs N] [--keys N]
 """
@@ -38,7 +38,7 @@ Measured = dict[tuple[str, str, str, int], list[float]]  # name, system, unit, k
 
 
 def fill(address: str, topic: str, keys: int, row: Callable[[int], tuple[bytes, bytes]]) -> None:
-    """Write a row a key to the partition in which its worker looks for it."""
+    """Write a row per key to the partition in which its worker reads it."""
     producer = Producer(
         {
             "bootstrap.servers": address,
@@ -76,7 +76,7 @@ def of_streams(number: int) -> tuple[bytes, bytes]:
 
 
 def until(is_so: Callable[[], bool], pause_seconds: float = 0.01) -> None:
-    """Wait for something, minutes on a busy machine; a look costs the one that is looked at, hence the pause."""
+    """Wait for something, minutes on a busy machine; a query costs the queried system, hence the pause."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not is_so():
         if time.monotonic() > deadline:

@@ -1,9 +1,9 @@
 """A topic to a file: 1,000,000 Avro events (real commit subjects, 8 partitions) to JSON lines and to Parquet, events/s.
 
-Each system is measured from its start to its end, one at a time on the same topic. Its memory is the peak of what all its
-processes have resident together, looked at twenty times a second; what they share counts in each of them. Peers: kcat with its
-JSON envelope (it has no Avro: values stay bytes) and the loop that one writes by hand with confluent-kafka, fastavro and orjson
-or pyarrow, given the same client settings as ours. `HW_EVENTS=N` makes it N events.
+Each system is measured from its start to its end, one at a time on the same topic. Its memory is the peak of the resident
+memory of all its processes together, sampled twenty times a second; shared memory counts in each of them. Peers: kcat with
+its JSON envelope (it has no Avro: values stay bytes) and the loop that one writes by hand with confluent-kafka, fastavro and
+orjson or pyarrow, given the same client settings as ours. `HW_EVENTS=N` makes it N events.
 
     python -m tests.bench.replay [--runs N]
 """

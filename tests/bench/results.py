@@ -1,6 +1,7 @@
 """Results of a benchmark as a file, its guard and its curves.
 
-Law: only ratios to a peer of the same run are compared over time. A rate alone says as much of the machine as of the program.
+Invariant: only ratios to a peer of the same run are compared over time. A rate alone depends on the machine as much as on the
+program.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def save(folder: Path, results: Results) -> list[Path]:
 
 
 def ratios(figures: Sequence[Figure]) -> list[Ratio]:
-    """Ours to each peer, figure by figure; figures whose unit tells neither better nor worse are left out."""
+    """Ours to each peer, figure by figure; figures whose unit is neither better nor worse when higher are left out."""
     groups: dict[str, list[Figure]] = defaultdict(list)
     for one in figures:
         groups[_label(one)].append(one)

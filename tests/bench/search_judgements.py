@@ -1,9 +1,10 @@
 """Which texts answer a question of `search_quality`, judged by reading what the systems found.
 
-The names in `search_questions.tsv` are what the author of a question knew of; other texts often answer as well. So the first
-five results of every system were pooled, as TREC does: one list for each question, in random order and without the
-names of the systems, and a reader said yes or no to each: *does this text alone answer the question?* In doubt the answer was no.
-What was named needs no verdict. The verdicts are in `search_judgements.tsv`; a text that nobody read has none, and counts as no.
+The names in `search_questions.tsv` are those that the author of a question knew; other texts often answer as well. So the
+first five results of every system were pooled, as TREC does: one list for each question, in random order and without the
+names of the systems, and a reader answered yes or no for each: *does this text alone answer the question?* In doubt the
+answer was no. A named text needs no verdict. The verdicts are in `search_judgements.tsv`; an unread text has no verdict, and
+counts as no.
 
 Invariant: no rule and no model makes a verdict. A system that finds other texts brings them here to be read.
 

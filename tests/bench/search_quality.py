@@ -1,11 +1,12 @@
 """How good searches are: ours in each mode, beside BM25, vectors alone and PostgreSQL's full text, on the same texts in one run.
 
-Two sets, both of the docstrings of installed packages (`search_corpus`), the same each time for one environment:
-*pairs*, 3,000 docstrings without their first lines, each to be found by its first line among all others; and *judged*, some 7,000
+Two sets, both of the docstrings of installed packages (`search_corpus`), the same each time for one environment: *pairs*,
+3,000 docstrings without their first lines, each to be found by its first line among all others; and *judged*, some 7,000
 chunks of the standard library and of libraries of services, with the questions of `search_questions.tsv`. These were written
-before any search, each with the names of the docstrings that answer it; a chunk of one of them is a hit. A question whose answers
-this environment has not is left out. *judged, pooled* is the same set with the verdicts of `search_judgements.tsv`: what was
-found, read and answers as well is a hit too. A text that nobody read is none; *unread* is their share of the first five.
+before any search, each with the names of the docstrings that answer it; a chunk of one of them is a hit. A question whose
+answers this environment has not is left out. *judged, pooled* is the same set with the verdicts of `search_judgements.tsv`: a
+text that was found and read and also answers is a hit too. An unread text is not a hit; *unread* is their share of the first
+five.
 
 A figure is the share of questions with a hit among the first 1, 5 and 10 results, or the mean of 1 / rank of the first hit (MRR,
 of ten results). Ours are searches as the API makes them, with the default passport; all chunks are of one age. The vectors are
@@ -40,7 +41,8 @@ from highwater.connectors.models.reranker import Reranker
 from highwater.connectors.postgres import vectors
 from highwater.connectors.postgres.migrate import migrate
 from highwater.connectors.postgres.pool import open_pool
-from highwater.connectors.retrieval.search import Result, search
+from highwater.connectors.retrieval.results import Result
+from highwater.connectors.retrieval.search import search
 from highwater.streams.chunks.scoring import TEXT_SHARE, Mode
 from highwater.streams.clock import to_datetime
 from highwater.streams.settings import environment_with_file, read_settings
@@ -51,7 +53,7 @@ from tests.bench.search_judgements import NOTHING_READ, text_key, verdicts
 
 QUESTIONS = Path(__file__).with_name("search_questions.tsv")
 LIMIT, DEPTHS = 10, (1, 5, 10)
-# Of every system so many results of each question were read.
+# Of every system this many results of each question were read.
 READ_DEPTH = 5
 NOW_MS = 1_800_000_000_000
 INSTALL = "the peer bm25s is not installed: pip install 'highwater[bench]'"

@@ -1,11 +1,10 @@
-"""Owns the peers of `bench cluster-quality`: what gives a reader topics elsewhere, from the same vectors. Its law: each is
-the pipeline of its paper and documentation with its documented defaults, given nothing that ours is not.
+"""The peers of `bench cluster-quality`: other systems that find topics, from the same vectors. Invariant: each is the
+pipeline of its paper and documentation with its documented defaults, with the same input as ours.
 
-BERTopic (Grootendorst 2022) is UMAP to five dimensions, HDBSCAN, class-based TF-IDF. Its defaults are UMAP's
-n_neighbors=15, n_components=5, min_dist=0.0, metric=cosine, and HDBSCAN's min_cluster_size=10, euclidean, eom. It has no
-seed by default and so gives other topics in each run; its documentation's way to repeatable ones is `random_state=42`,
-for which UMAP runs on one core (10,000 commit subjects came out different all the same). The bench runs both and compares
-time with the faster.
+BERTopic (Grootendorst 2022) is UMAP to five dimensions, HDBSCAN, class-based TF-IDF. Its defaults are UMAP's n_neighbors=15,
+n_components=5, min_dist=0.0, metric=cosine, and HDBSCAN's min_cluster_size=10, euclidean, eom. It has no seed by default and
+so gives other topics in each run; its documentation's way to repeatable ones is `random_state=42`, for which UMAP runs on one
+core (10,000 commit subjects still gave different results). The bench runs both and compares time with the faster.
 """
 
 import importlib.util

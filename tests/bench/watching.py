@@ -1,4 +1,4 @@
-"""What a running product holds and is behind by, looked at again and again: memory of each role, lag, outbox, rows, keys."""
+"""What a running product holds and is behind by, sampled repeatedly: memory of each role, lag, outbox, rows, keys."""
 
 from __future__ import annotations
 

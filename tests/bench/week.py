@@ -1,10 +1,10 @@
 """A week of a steady load in minutes, by the product's clock: what grows, of memory, of tables and of keys.
 
-Every virtual hour the clock is moved by 3,600 s in three steps, and the same number of events of every subsystem is sent by the
-same readers, organizations and sources; then memory (PSS) of each role, the rows of every table, keys of Redis and the worker's
-tables on disk are looked at. What is a record of what happened (insights, runs, jobs, the numbers of usage) grows with it, and
-`RECORDS` says of each why. Everything else has to come to a level: it may hold no more in the last two days than in the two
-before, but for what a sample varies by. The window is two days, so that what leaves it is seen to go.
+Every virtual hour the clock is moved by 3,600 s in three steps, and the same number of events of every subsystem is sent by
+the same readers, organizations and sources; then memory (PSS) of each role, the rows of every table, keys of Redis and the
+worker's tables on disk are measured. Records of events (insights, runs, jobs, the numbers of usage) grow with it, and
+`RECORDS` has the reason of each. Everything else has to become constant: it may hold no more in the last two days than in the
+two before, apart from the variation of a sample. The window is two days, so that the removal of older data is seen.
 
 Time of the machine does not pass faster: what ends by that (an expiry in Redis, a lease) is counted apart, as `expiring` keys, or
 ends within minutes. The brokers' clock is not moved either, so retention of the log is not seen here.
@@ -73,7 +73,7 @@ RECORDS: Mapping[str, str] = {
 
 
 def run(runs: int = 1, *, minutes: float = MINUTES) -> list[Figure]:
-    """The figures of one run; `runs` is not looked at, since one takes a quarter of an hour."""
+    """The figures of one run; `runs` is ignored, since one takes a quarter of an hour."""
     del runs
     with league_product(
         keep=("HIGHWATER_CLOCK_FILE", "HIGHWATER_TICK_SECONDS"), HIGHWATER_WINDOW_DAYS=WINDOW_DAYS
@@ -111,7 +111,7 @@ class Week:
             self._product.subscribe(f"reader-{number}", self._channels)
 
     def hour(self, number: int, seconds: float) -> dict[str, Any]:
-        """Let an hour pass in so many seconds; what is there at its end."""
+        """Let an hour pass in this many seconds; return the figures at its end."""
         began = time.monotonic()
         for step in range(STEPS):
             self._send(number, step)

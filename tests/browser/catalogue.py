@@ -27,7 +27,7 @@ SECONDS_MAX = 120.0
 # Addresses that lead elsewhere or answer with a file.
 _NOT_PAGES = {mount.SIGN_IN_PATH, mount.CALLBACK_PATH, "/logout", mount.ICON_PATH, "/read/static/{file}"}
 _NOT_PAGES |= {EXPORT_PATH, SQL_EXPORT_PATH}
-# Those of the API itself: its routes, its errors, and what a browser is told of a wrong address.
+# The texts of the API itself: its routes, its errors, and the page for a wrong address.
 _PLAIN = ("/docs", "/problems", KINDS[0].type)
 NOT_FOUND = "/no-such-page"
 

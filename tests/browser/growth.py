@@ -62,7 +62,7 @@ class OpenPage:
         return int(self._page.evaluate("recorded.length"))
 
     def replay(self, rounds: int) -> Held:
-        """Show all of them so many times, and measure what is held then: the page shows the same after each replay."""
+        """Show all of them this many times, and measure the memory then: the page shows the same after each replay."""
         self._page.evaluate(_REPLAY, rounds)
         return held_by(self._devtools)
 

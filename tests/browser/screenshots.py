@@ -1,9 +1,9 @@
 """Takes pictures of every page of a running product: `python -m tests.browser.screenshots URL --kafka ADDRESS`.
 
-The product holds the bundled sample (`highwater up`). What a page needs beside it is made first: questions, decks, documents and
-dead letters, so run it on a product of its own. Pictures have a palette of 64 colours and no animation, and are as high as their
+The product holds the bundled sample (`highwater up`). Missing data of a page is created first: questions, decks, documents and
+dead letters, so run it on a separate product. Pictures have a palette of 64 colours and no animation, and are as high as their
 page, up to a limit; those of `docs/screenshots` are wide and light, some dark or narrow too.
-`--all FOLDER` takes every page in every form, to be looked at.
+`--all FOLDER` takes every page in every form, for review.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HEIGHTS_MAX = {"/user": 1_500}
 _FILLED = {
     "/": ".hw-tile .hw-spark",
     "/browse": "tbody td.hw-value",
-    "/sql": ".hw-sql tbody td",
+    "/sql": '.hw-sql [role=status]:has-text("rows in")',
     "/topics": '.hw-spark [points*=","]',
 }
 # Beside the wide and light picture of each page.
@@ -56,7 +56,7 @@ _LETTERS = (
 
 
 class Form(NamedTuple):
-    """How a page is looked at."""
+    """The form in which a page is shown."""
 
     name: str
     width: int

@@ -12,7 +12,7 @@ from tests.browser.conftest import settled
 from tests.browser.unlinked import unlinked
 
 WIDE, NARROW = 1360, 360
-# What repeats is looked at a dozen times: hundreds of rows alike take axe-core half a minute.
+# A dozen repeated elements are checked: hundreds of equal rows take axe-core half a minute.
 _FIRST_OF_MANY = """(isScripted) => {
   const many = ":is(tbody>tr, details, li, .card, section, h2, h3, table):nth-of-type(n+13)";
   const sheet = new CSSStyleSheet();  // and colours change at once
@@ -21,7 +21,7 @@ _FIRST_OF_MANY = """(isScripted) => {
   if (!isScripted) document.querySelectorAll(many).forEach((one) => one.remove());
 }"""
 _ALL_RULES = "{}"
-# Between two looks at a page only its colours have changed.
+# Between two checks of a page only its colours have changed.
 _COLOURS = '{runOnly: ["color-contrast", "link-in-text-block"]}'
 # Without `preload`, which asks for every style once more by a request that the policy of a page forbids.
 _AXE = """(more) => axe.run(document, {preload: false, resultTypes: ["violations"], ...more})
@@ -92,7 +92,7 @@ class Visitor:
             self._sizes[url] = size
 
     def _open_socket(self, told: Any) -> None:
-        # The browser tells of messages as they are once unpacked: they are packed here as the socket packs them (RFC 7692).
+        # The browser reports messages after unpacking: they are packed here as the socket packs them (RFC 7692).
         offered = {name.lower(): value for name, value in told["response"]["headers"].items()}
         is_packed = "permessage-deflate" in offered.get("sec-websocket-extensions", "")
         self._packing = zlib.compressobj(wbits=-zlib.MAX_WBITS) if is_packed else None
@@ -104,7 +104,7 @@ class Visitor:
         self._bytes += len(message)
 
     def visit(self, path: str, address: str) -> Visit:
-        """Go to a page once and look at it in four ways: wide and narrow, light and dark."""
+        """Go to a page once and check it in four forms: wide and narrow, light and dark."""
         page, found = self._page, Visit(address, path)
         self._look_as(WIDE, "light")
         self._bytes = 0

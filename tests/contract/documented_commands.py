@@ -31,7 +31,7 @@ _PLACEHOLDER = re.compile(r"[A-Z][A-Z0-9_./-]*|\$.*|…|DIR/.*")
 
 
 def every_command(group: click.Group = highwater, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    """Each command that is no group, with its name as it is typed after `highwater`."""
+    """Each command that is not a group, with its name as it is typed after `highwater`."""
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from every_command(command, (*path, name))
@@ -140,7 +140,7 @@ def _fault_of_value(param: click.Parameter, value: Any, context: click.Context) 
                 param.type.convert(one, param, context)
             except click.BadParameter as error:
                 return f"{context.command_path}: {error.message}"
-            # A topic of another application may have any name, but not one that is nearly the name of ours.
+            # A topic of another application may have any name, but not one that is similar to one of our names.
             if isinstance(param.type, TopicArgument) and one not in _NAMES and (near := param.type.nearest(one)):
                 return f"{context.command_path}: there is no topic {one}{near}"
     return None

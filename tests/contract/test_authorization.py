@@ -71,7 +71,7 @@ async def _unlimited_endpoint() -> None:
 
 
 def test_a_route_without_a_declaration_stops_the_start() -> None:
-    """Whatever its router: one that guards, one that does not, and a socket."""
+    """This holds for any router: one that guards, one that does not, and a socket."""
     with pytest.raises(UndeclaredAccessError):
         APIRouter(route_class=GuardedRoute).add_api_route("/x", _endpoint)
     plain, socket = APIRouter(), APIRouter()
@@ -97,7 +97,7 @@ def test_a_declaration_that_nothing_enforces_stops_the_start() -> None:
 
 @pytest.mark.parametrize(("limit", "cost"), [(None, None), (RateLimit.PLAN, None), (RateLimit.NONE, 1)])
 def test_a_route_without_a_limit_stops_the_start(limit: RateLimit | None, cost: int | None) -> None:
-    """A declaration of role and owner alone is none, neither on a route that guards nor on a socket."""
+    """A declaration of role and owner alone is insufficient, both on a route that guards and on a socket."""
     unlimited = declared(Access(Role.VIEWER, Scope.FEEDS, limit=limit, cost=cost))(_unlimited_endpoint)
     with pytest.raises(UndeclaredAccessError):
         APIRouter(route_class=GuardedRoute).add_api_route("/x", unlimited)

@@ -17,14 +17,15 @@ BUILT_IN = {
     "RedisCluster.from_url": {"connectors/redis/client.py"},
     "BlockingConnectionPool.from_url": {"connectors/redis/client.py"},
     "S3Store.from_url": {"connectors/redis/objects.py"},
-    "urlopen": {"connectors/kafka/registry_http.py"},
+    "HTTPConnection": {"connectors/kafka/registry_http.py"},
+    "HTTPSConnection": {"connectors/kafka/registry_http.py"},
     "faust.App": {"streams/app.py"},
     "AIOKafkaConsumer": {"streams/preflight.py"},
     "AIOKafkaAdminClient": {"streams/preflight.py"},
     "AIOKafkaClient": {"connectors/kafka/log_dirs.py"},
     "AIOKafkaConnection": {"streams/refusal.py"},
 }
-# Clients of librdkafka take what `Settings.kafka_client` gives, whoever builds them: no other options name an address.
+# Clients of librdkafka use the result of `Settings.kafka_client` everywhere: no other options name an address.
 ADDRESS_OPTIONS = {"bootstrap.servers": {"streams/access.py", "api/cli/stack.py"}}
 
 

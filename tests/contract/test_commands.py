@@ -19,7 +19,7 @@ WITHOUT_JSON = {
     "api": "a role, likewise",
     "jobs outline": "it prints one JSON document and nothing else, to be edited and handed to `jobs approve`",
 }
-# What was retired is named where the changelog tells of it.
+# Retired names appear where the changelog mentions them.
 HISTORY = {"CHANGELOG.md"}
 SHELLS = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/completions/highwater.fish"}
 

@@ -18,7 +18,7 @@ from tests.compose import BROKERS, COMPOSE, OURS, SERVICES, environment_of, sett
 
 
 def own_commands() -> list[tuple[str, ...]]:
-    """Return every `highwater …` of the file: what a service of ours runs and how its health is asked."""
+    """Return every `highwater …` of the file: the command of each of our services and its health check."""
     found = [tuple(service["command"]) for service in OURS.values()]
     tests = [service["healthcheck"].get("test", []) for service in OURS.values()]
     found += [tuple(test[2:]) for test in tests if test[:2] == ["CMD", "highwater"]]
@@ -26,7 +26,7 @@ def own_commands() -> list[tuple[str, ...]]:
 
 
 def test_three_brokers_form_one_quorum():
-    """Three brokers with one cluster id each vote, under the address that all are told."""
+    """Three brokers with one cluster id each vote, under the same address."""
     environments = [broker["environment"] for broker in BROKERS.values()]
     assert len(BROKERS) == 3
     assert len({environment["CLUSTER_ID"] for environment in environments}) == 1
@@ -115,7 +115,7 @@ def test_every_role_of_the_local_stack_is_a_service():
 
 
 def test_dependencies_name_services_and_can_be_met():
-    """A dependency names a service of the file, and one that waits for health waits for a service that tells it."""
+    """A dependency names a service of the file, and one that waits for health waits for a service with a health check."""
     for name, service in SERVICES.items():
         for needed, how in service.get("depends_on", {}).items():
             assert needed in SERVICES, f"{name} needs {needed}"
@@ -191,7 +191,7 @@ def test_named_volumes_and_configs_are_declared():
 
 
 def test_every_setting_is_known():
-    """A name in the environment of a service of ours is in the settings catalogue."""
+    """A name in the environment of one of our services is in the settings catalogue."""
     for name, service in OURS.items():
         assert set(service["environment"]) <= set(SETTINGS), name
 

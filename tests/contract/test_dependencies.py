@@ -57,7 +57,7 @@ def test_a_licence_and_a_vulnerability_need_an_answer() -> None:
      ("GNU General Public License v2 (GPLv2)", False), ("MIT OR LGPL-2.1", False), ("Proprietary", False)],
 )  # fmt: skip
 def test_which_licences_are_permissive(licence: str, expected: bool) -> None:
-    """Those that ask for no more than a notice; one that also names another is looked at by a person."""
+    """Those that require only a notice; one that also names another licence is reviewed by a person."""
     assert dependencies.is_permissive(licence) is expected
 
 
@@ -87,7 +87,7 @@ def span(*events: dict[str, str]) -> dict[str, object]:
     ],
 )
 def test_which_versions_an_advisory_names(affected: dict[str, object], why: str | None) -> None:
-    """By name or by range; one that cannot be compared counts, so that a person looks at it."""
+    """By name or by range; one that cannot be compared counts, so that a person reviews it."""
     pin = Pin("PyPI", "some-thing", "2.0")
     expected = [] if why is None else [Finding(pin, "X-1", why)]
     assert dependencies.findings([pin], iter([record("Some_Thing", **affected)])) == expected

@@ -21,7 +21,7 @@ from tests import ROOT
 TEXTS = build.texts()
 PAGES = {path: build.read_page(path, text) for path, text in TEXTS.items()}
 CODE = events.read_code()
-# A file of ours between backticks, such as `streams/ticks.py`.
+# One of our files between backticks, such as `streams/ticks.py`.
 _FILE = re.compile(r"`((?:api|connectors|deploy|schemas|streams|tests)/[\w./-]+\.(?:py|sql|json|yaml|lock))`")
 
 
@@ -57,7 +57,7 @@ def test_a_link_that_leads_nowhere_is_a_fault(text: str, fault: str | None):
 
 
 def test_the_site_is_written_with_links_of_its_own(tmp_path: Path):
-    """Pages, the code that they link to and pictures; no link of a page leaves the site for a file that is not there."""
+    """Pages, the code that they link to and pictures; no link of a page leaves the site for a missing file."""
     chosen = {path: page for path, page in PAGES.items() if path in ("README.md", "docs/events.md")}
     other = {path: replace(page, links=[]) for path, page in PAGES.items() if path not in chosen}
     assert build.write(chosen | other, tmp_path) > len(PAGES)

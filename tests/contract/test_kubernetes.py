@@ -187,7 +187,7 @@ def test_brokers_are_set_as_in_the_compose_file():
     assert (listener["tls"], listener["authentication"]["type"]) == (True, "scram-sha-512")
 
 
-# Workload or operator's pods -> who connects to which port; None: whoever likes.
+# Workload or operator's pods -> which pods connect to which port; None: any.
 ARROWS: Mapping[str, Mapping[int, set[str] | None]] = {
     "registry": {8080: {"clients"}},
     "redis": {6379: {"clients"}},

@@ -8,7 +8,7 @@ from tests import ROOT
 
 # A lock of a session. Those of transactions are `pg_advisory_xact_lock` and its kin.
 _SESSION_LOCK = re.compile(r"pg_(try_)?advisory_(lock|unlock)")
-# An operator's command that refuses a second one, and ends with whoever began it.
+# An operator's command that refuses a second one, and ends with the process that began it.
 _ALLOWED = {"connectors/verify/verify.sql"}
 
 

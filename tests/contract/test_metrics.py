@@ -1,4 +1,4 @@
-"""The metrics: one catalogue, one prefix, none that nobody moves."""
+"""The metrics: one catalogue, one prefix, and each is updated by some code."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_a_connection_that_is_refused_is_told_the_type() -> None:
 
 
 async def test_a_wrong_address_is_a_page_for_a_browser_and_a_problem_for_a_program(application: Any) -> None:
-    """The page says where to go on; a route of the API is a problem for both."""
+    """The page shows where to continue; a route of the API is a problem for both."""
     transport = httpx.ASGITransport(app=application, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         html = {"Accept": "text/html,application/xhtml+xml"}

@@ -21,7 +21,7 @@ MODULES = sum(len(list((ROOT / folder).rglob("*.py"))) for folder in FOLDERS) + 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A copy of what is checked, with what mypy remembers of it, so that it looks at what differs."""
+    """A copy of the checked files, with mypy's cache, so that only differences are checked."""
     copy = tmp_path_factory.mktemp("planted")
     for folder in FOLDERS:
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -52,7 +52,7 @@ def plant(tree: Path, module: str, old: str, new: str) -> str:
 
 
 FAULTS = [
-    # An event, in a handler, an agent, the pure core, and what is told.
+    # An event, in a handler, an agent, the pure core, and the published ones.
     ("connectors/league/worker_ratings.py", 'change["changed"]', 'change["chanegd"]', 'TypedDict "MatchChanged" has no key'),
     ("connectors/feeds/sink_insights.py", 'value["channel_id"]', 'value["chanel_id"]', 'has no key "chanel_id"'),
     ("streams/league/agents.py", 'event["season"]', 'event["saeson"]', 'has no key "saeson"'),

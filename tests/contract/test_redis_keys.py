@@ -56,7 +56,7 @@ def test_a_key_is_its_template_with_the_ids_as_they_are():
     ["league:table:2025-26", "feed:ada", "ns:a{b}c", "feed:a}b", "feed:{}", "feed:{", "feed:}{x}", "lb:{}{z}"],
 )
 def test_keys_of_one_script_are_on_one_node(resource: str):
-    """R2.1: a resource's version and its payload, also under its own key, have one slot, whatever its name."""
+    """R2.1: a resource's version and its payload, also under its own key, have one slot, for any name."""
     templates = (redis_keys.RESOURCE_VERSION, redis_keys.RESOURCE_PAYLOAD, redis_keys.DOCUMENT)
     names = [redis_keys.resource_key(template, resource, is_cluster=True) for template in templates]
     assert len({key_slot(name.encode()) for name in names}) == 1

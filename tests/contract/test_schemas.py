@@ -45,7 +45,7 @@ def test_a_schema_says_what_its_fields_are(name: str):
 
 @pytest.mark.parametrize("name", schema_names())
 def test_times_are_timestamp_millis(name: str):
-    """`ts` and whatever ends in `_at` are `timestamp-millis`; no other logical type is in use."""
+    """`ts` and every name that ends in `_at` are `timestamp-millis`; no other logical type is used."""
     for node in nodes(json.loads(schema_text(name))):
         if node.get("name", "").endswith("_at") or node.get("name") in {"ts", "now", "dirty_since"}:
             assert "timestamp-millis" in json.dumps(node["type"]), node["name"]

@@ -30,7 +30,9 @@ def test_every_used_statement_is_there():
 
 
 def test_statements_do_not_read_the_clock():
-    """SQL is told the time, so that a test can move it; leases end, and statements last, by the server's own clock alone."""
+    """SQL gets the time as an argument, so that a test can move it; leases end, and statements last, by the server's own clock
+    alone.
+    """
     clock = re.compile(r"\b(now\s*\(|current_(time|date)|clock_timestamp|localtime|statement_timestamp)", re.IGNORECASE)
     assert [name for name, text in STATEMENTS.items() if clock.search(text)] == [
         "server_time_ms",  # by which the clocks of processes are judged

@@ -136,7 +136,7 @@ def test_every_schema_is_used():
 
 @pytest.mark.parametrize("name", sorted(TOPICS))
 def test_producers_and_consumers_are_real(name: str):
-    """Whoever is named as producer or consumer is a connector or a role."""
+    """Every producer or consumer in the catalogue is a connector or a role."""
     named = {*TOPICS[name].producers, *TOPICS[name].consumers}
     assert set() == named - ROLES - set(CONNECTORS)
 
@@ -187,7 +187,7 @@ def test_history_is_kept(name: str):
 
 
 def test_code_names_topics_of_the_catalogue_only():
-    """Every string in the code that looks like a topic of ours is one."""
+    """Every string in the code with the form of our topics is one."""
     looks = re.compile(r'"((?:feeds|league|queries|jobs|chunks|cache|streams|security)\.[a-z]+-?[a-z-]*)"')
     found: set[str] = set()
     options = {"security.protocol"}  # of the Kafka client

@@ -26,7 +26,7 @@ from highwater.streams.settings import Settings
 from tests.integration.documented import check_answer
 
 DEADLINE_SECONDS = 60.0
-# Versions whose changes are remembered by who rebuilds as `Seeds.rebuild` does.
+# Versions whose changes are remembered, as rebuilt by `Seeds.rebuild`.
 VERSIONS_KEPT = 5
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -53,7 +53,7 @@ class Api:
     thread: threading.Thread
 
     def stop(self) -> None:
-        """Tell the server to stop, as SIGTERM does."""
+        """Stop the server, as SIGTERM does."""
         self.server.should_exit = True
 
     def client(self, token: str | None = None) -> httpx.AsyncClient:
@@ -157,7 +157,7 @@ class Seeds:
         )  # fmt: skip
 
     async def channel(self, channel: str, insights: int) -> list[str]:
-        """A channel with so many insights; their ids."""
+        """Create a channel with this many insights; return their ids."""
         ids = [f"{channel}#{n}" for n in range(1, insights + 1)]
         await self.run(
             "INSERT INTO channels (channel_id, current_seq, last_insight_ts) VALUES ($1, $2, $3) "

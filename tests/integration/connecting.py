@@ -32,9 +32,9 @@ _LOOK_SECONDS = 0.03
 
 
 def free_port() -> int:
-    """A port that nobody listens on, below those that the kernel gives (from 32768 on Linux) to whoever asks for any.
+    """A free port below those that the kernel assigns by itself (from 32768 on Linux).
 
-    So nobody is given it in the seconds until a process of the test listens there.
+    So it stays free in the seconds until a process of the test listens there.
     """
     while True:
         port = 20_000 + secrets.randbelow(12_000)
@@ -155,7 +155,7 @@ class Reader:
         return self.messages
 
     async def until(self, wanted: Callable[[Message], bool], count: int, what: str) -> list[Message]:
-        """The messages that are wanted, once there are so many."""
+        """The requested messages, once there are enough."""
 
         async def look() -> list[Message] | None:
             await asyncio.to_thread(self.read)
@@ -196,7 +196,7 @@ class Speaker:
         self._at = 1_000
 
     def says(self, topic: str, value: dict[str, Any], *, partition: int = 0, at: int | None = None) -> Event:
-        """An event; broker time and offset go on by one."""
+        """An event; broker time and offset advance by one."""
         self._at += 1
         at = self._at if at is None else at
         return event(topic, value, partition=partition, offset=at, arrived_ms=at)

@@ -104,7 +104,7 @@ class Copies:
         return ours
 
     def close(self) -> None:
-        """End the process that copies are made of; the copies go on."""
+        """End the process that was copied; the copies continue."""
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -140,7 +140,7 @@ def _serve(control: socket.socket, imported: Sequence[str]) -> dict[str, Any]:
 
 
 def _watch(pid: int, files: Sequence[int], answers: socket.socket) -> NoReturn:
-    """Tell who wants the copy its number and its end: it is no child of theirs."""
+    """Send the owner of the copy its process number and its exit status: it is not a child of the owner."""
     for file in files:
         os.close(file)
     answers.sendall(array.array("i", [pid]).tobytes())

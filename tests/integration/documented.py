@@ -1,7 +1,7 @@
-"""Holds every answer that an integration test gets against the OpenAPI document of the API that gave it.
+"""Checks every answer of an integration test against the OpenAPI document of the API that sent it.
 
-Invariant: a status that its operation does not name fails the test, and so does JSON of another form than the document says, or
-with a member that the document does not know. What is no operation of the document is left alone.
+Invariant: a status that its operation does not name fails the test, and so does JSON that differs from the document, or has an
+unknown member. Paths outside the document are ignored.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _closed(schema: Any) -> Any:
 
 @cache
 def documented_answers() -> DocumentedAnswers:
-    """Those of the product; the document is the same whatever the settings are."""
+    """The answers of the product; the document is the same with any settings."""
     return DocumentedAnswers(create_app(read_settings({})).openapi())
 
 

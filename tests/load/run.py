@@ -47,7 +47,7 @@ LIMIT = "live-limit"
 
 
 def main() -> int:
-    """Run what was asked for; 1 when a threshold was crossed."""
+    """Run the requested scenarios; 1 when a threshold was crossed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "names", nargs="*", choices=[*SCENARIOS, LIMIT, []], metavar="NAME", help="; ".join([*SCENARIOS, LIMIT])
@@ -105,7 +105,7 @@ def _forget(product: Product) -> None:
 def _scores_coming_in(product: Product, first: int) -> Iterator[None]:
     """Updates of the matches in play, as a reporter would send them, from the `first` until the end of the context.
 
-    A scenario goes on where the one before it could have ended: what was told already would change nothing.
+    A scenario continues where the one before it could have ended: repeated updates would change nothing.
     """
     command = [str(Path(sys.executable).parent / "highwater"), "publish", "league.match-updated", "-"]
     process = subprocess.Popen(

@@ -1,8 +1,8 @@
 """A worker that is killed anywhere and followed by another: agents, rows and indexes are the product's own code, run by
 `streams/driver.py`; the log, the changelogs and the commits are not.
 
-The laws, from ARCHITECTURE.md: what was published is dealt with at least once; no decision is lost; in flight nothing more is
-requested, but for what a kill makes read again; the changelogs hold the rows.
+The invariants, from ARCHITECTURE.md: published events are processed at least once; no decision is lost; in flight nothing more is
+requested, except for events that a kill causes to be read again; the changelogs hold the rows.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ PARTITIONS = 2
 CHANNELS = USERS = 4
 HEADS = 8
 TICKS = 12
-# So many ticks of each partition come last, and so many of them in peace.
+# This many ticks of each partition come last, and this many of them without faults.
 _LAST_TICKS, _CALM_TICKS = 6, 2
-# One port in so many kills the worker while there is trouble.
+# One port in N kills the worker while there are faults.
 _KILLED_ONE_IN = 25
 _COMMITTED_ONE_IN = 4
 # Records of a folded topic that an agent is given at once.
@@ -45,12 +45,12 @@ Sent = tuple[str, str, dict[str, Any], str]  # topic, key, event, id
 
 
 class KilledError(BaseException):
-    """SIGKILL: nothing of the worker goes on."""
+    """SIGKILL: nothing of the worker continues."""
 
 
 @dataclass
 class Changelog:
-    """What the broker has of a table's rows, and what is on its way there, oldest first."""
+    """The rows of a table at the broker, and those in transit, oldest first."""
 
     rows: dict[tuple[int, bytes], bytes] = field(default_factory=dict)
     under_way: list[tuple[int, bytes, bytes | None]] = field(default_factory=list)
@@ -125,14 +125,14 @@ class Scenario:
         records.append(Delivered(topic, partition, len(records), raw, self.driver.codec.encode(topic, event), headers))
 
     def port(self) -> None:
-        """Where a worker meets its environment: what is on its way arrives, or not, and the worker may be killed."""
+        """Where a worker meets its environment: records in transit arrive, or not, and the worker may be killed."""
         self.steps += 1
         self._arrive()
         if not self.is_calm and self.dice.randrange(_KILLED_ONE_IN) == 0:
             raise KilledError
 
     def _arrive(self) -> None:
-        """Some of what is on its way, in its order."""
+        """Some of the records in transit arrive, in their order."""
         count = self.dice.randint(0, len(self.under_way))
         self.sent += self.under_way[:count]
         del self.under_way[:count]
@@ -213,7 +213,7 @@ class Scenario:
                     table.partitions.setdefault(partition, {})[key] = row
         self.driver.restart()
 
-    # -- the laws ----------------------------------------------------------------------------------------------------
+    # -- invariants --------------------------------------------------------------------------------------------------
 
     def _judge(self) -> None:
         tables = self.driver.tables
@@ -265,7 +265,7 @@ class _Acknowledgement:
 
 
 def problems_of(seed: int, _patch: pytest.MonkeyPatch) -> tuple[list[str], int]:
-    """What is found against the laws with a seed, and the number of steps that were looked at."""
+    """The violations of the invariants with a seed, and the number of checked steps."""
     scenario = Scenario(seed)
     with structlog.testing.capture_logs():  # nobody reads what simulated workers say
         asyncio.run(scenario.run())

@@ -2,8 +2,8 @@
 Engine, watch, liveness, leases, group commit, recorded calls and moves are the product's own code; the table, the book of calls
 and the model are not.
 
-The laws of both, from ARCHITECTURE.md: who takes work, gives it back or begins it again raises its epoch; who was given up stores
-nothing; what has ended stays as it ended; everything that was begun comes to its end.
+The invariants of both, from ARCHITECTURE.md: taking, releasing or restarting work raises its epoch; a worker that was given up
+stores nothing; ended work stays as it ended; all work that was begun ends.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ TROUBLE_SECONDS = 14.0
 CALM_SECONDS_MAX = 300.0
 # Nothing waits as long without a change of any work.
 _STILL_SECONDS_MAX = 70.0
-# A call of the model lasts up to a lease and a half, so that some come back after their work was given up.
+# A call of the model lasts up to a lease and a half, so that some return after their work was given up.
 _CALL_SECONDS_MAX = 4.0
-# One call in so many fails: its work is put aside, asked again at once, or ends.
+# One call in N fails: its work is postponed, requested again at once, or ends.
 _FAILED_ONE_IN = 8
 _FAILURES = (Failure.TIMEOUT, Failure.UNAVAILABLE, Failure.UNUSABLE, Failure.REFUSED)
 _START_MS = 1_790_000_000_000
 
 
 class Table(ABC, Generic[WorkT, ChangeT]):
-    """The rows of one kind of work, and the laws of what becomes of them."""
+    """The rows of one kind of work, and the invariants of their changes."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -75,12 +75,12 @@ class Table(ABC, Generic[WorkT, ChangeT]):
         """The row after the statement that stores a change."""
 
     def given(self, change: ChangeT) -> WorkT:
-        """The work as its worker goes on with it."""
+        """Return the work as its worker continues with it."""
         return change.after
 
     @abstractmethod
     def judge(self, row: WorkT, after: WorkT, change: ChangeT) -> None:
-        """The laws of this kind of work."""
+        """Check the invariants of this kind of work."""
 
     def store(self, change: ChangeT, by: int | None = None) -> WorkT | None:
         """Stored only if the work still is as it was when it was taken. `by`: the worker that has worked on it."""
@@ -121,7 +121,7 @@ class Table(ABC, Generic[WorkT, ChangeT]):
 
 
 class Works(Generic[WorkT, ChangeT]):
-    """The store of one worker, over a connection of its own for each question; the product's store says what becomes of a row."""
+    """The store of one worker, over a connection of its own for each query; the product's store decides the changes of a row."""
 
     def __init__(
         self,
@@ -309,7 +309,7 @@ class Scenario(ABC, Generic[WorkT, ChangeT]):
 def problems_of(
     make: Callable[[int], Scenario[Any, Any]], seed: int, patch: pytest.MonkeyPatch
 ) -> tuple[list[str], int]:
-    """What is found against the laws with a seed, and the number of steps that were looked at."""
+    """The violations of the invariants with a seed, and the number of checked steps."""
     found: list[World] = []
 
     async def main() -> None:

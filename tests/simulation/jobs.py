@@ -1,9 +1,9 @@
 """Decks in the simulation (`engines.py`), with users who approve outlines, revoke jobs and restart them; the steps of a deck and
-what a control does are the product's own code.
+the effects of a control are the product's own code.
 
-Their laws, from ARCHITECTURE.md: a checkpoint is never lost and grows slide by slide, each out of the answer that is stored; no
-slide is made before its outline is approved; the deadline of an approval is set once; progress never goes back, and is told
-without gaps until the job ends; what was not begun in time, or was revoked, is not begun.
+Their invariants, from ARCHITECTURE.md: a checkpoint is never lost and grows slide by slide, each out of the stored answer; no
+slide is generated before its outline is approved; the deadline of an approval is set once; progress never goes back, and is
+published without gaps until the job ends; a job that was not begun in time, or was revoked, is not begun.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from tests.simulation.engines import LEASE_MS, SLOTS, Scenario, Table
 from tests.simulation.world import Process, World, process
 
 JOBS, SLIDES = 4, 3
-# A job that nobody begins in so long expires; workers look every 200 ms.
+# A job that is not begun for this long expires; workers poll every 200 ms.
 _EXPIRES_MS = 100
 _APPROVAL_SECONDS = 60
-# Of controls, few revoke; and in one scenario of so many, nobody is left after the trouble who approves.
+# Of controls, few revoke; and in one scenario of N, no user is left to approve after the faults.
 _ACTIONS = (*[APPROVE] * 5, *[RESTART] * 15, REVOKE)
 _ALONE_ONE_IN = 4
 
@@ -47,7 +47,7 @@ class JobTable(Table[Job, Change]):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        # Jobs of which nothing more is told.
+        # Jobs without further events.
         self._silent: set[str] = set()
 
     def fence(self, work: Job) -> tuple[Any, ...]:
@@ -55,7 +55,7 @@ class JobTable(Table[Job, Change]):
         return work.status, work.epoch
 
     def waits(self, work: Job, now_ms: int) -> bool:
-        """As `wanted_jobs` has it; what waits is asked for at once."""
+        """As `wanted_jobs` has it; waiting work is requested at once."""
         is_due = work.status is JobStatus.RUNNING and work.due_ms is not None and work.due_ms <= now_ms
         return work.status is JobStatus.PENDING or is_due
 

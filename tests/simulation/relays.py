@@ -1,8 +1,8 @@
-"""Rows of the outbox on their way: written by sinks, shared out among relays by leases, published to the log, read by the members
+"""Rows of the outbox in transit: written by sinks, shared out among relays by leases, published to the log, read by the members
 of a group under their positions. Relays, leases, positions and epochs are the product's own code; the store and the log are not.
 
-The laws, from ARCHITECTURE.md: one owner a lease, with epochs that grow; a record's effect is stored once, in the log's order; no
-row is lost; a reader that knows of a newer epoch takes nothing of an older one; whatever ends, everything arrives.
+The invariants, from ARCHITECTURE.md: one owner per lease, with epochs that grow; a record's effect is stored once, in the log's
+order; no row is lost; a reader that knows of a newer epoch processes nothing of an older one; everything arrives finally.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GROUP = "readers"
 PARTITIONS = 2
 KEYS = 8
 LEASE_SECONDS = 3.0
-# Longer than a lease and a member's session, so that who was stopped goes on after he was followed.
+# Longer than a lease and a member's session, so that a stopped process continues after it was replaced.
 STOP_SECONDS_MAX = 7.0
 TROUBLE_SECONDS = 16.0
 # From the last trouble until everything has arrived: leases end, members are replaced, and a pause between attempts may be 5 s.
@@ -121,7 +121,7 @@ class Producer:
                 if not taken.done():
                     taken.set_result(Position(TOPIC, partition, offset))
         except asyncio.CancelledError:
-            # Killed: what was on its way may still arrive, in order.
+            # Killed: records in transit may still arrive, in order.
             while not self._waiting.empty() and len(in_hand) < _IN_FLIGHT_MAX:
                 partition, record, _ = self._waiting.get_nowait()
                 in_hand.append((partition, record))
@@ -215,7 +215,7 @@ class Scenario:
     def _is_at_rest(self) -> bool:
         return not self.store.outbox and self._behind() == 0
 
-    # -- laws ------------------------------------------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------------------------------
 
     def _check_leases(self) -> None:
         """Epochs grow; who runs and has a whole connection holds nothing that is another's."""
@@ -233,7 +233,7 @@ class Scenario:
                     self.world.found(f"{owner.name} goes on with shard {name}, which {row.owner} has")
 
     def applied(self, effect: Effect) -> None:
-        """A law of each step of a reader: nothing of an older epoch behind a newer one."""
+        """An invariant of each step of a reader: nothing of an older epoch behind a newer one."""
         place = (effect.partition, effect.shard)
         if effect.epoch < self._newest.get(place, 0):
             self.world.found(f"row {effect.row} was taken from a relay that was overtaken")
@@ -359,7 +359,7 @@ def in_virtual_time() -> Iterator[pytest.MonkeyPatch]:
 
 
 def problems_of(seed: int, patch: pytest.MonkeyPatch) -> tuple[list[str], int]:
-    """What is found against the laws with a seed, and the number of steps that were looked at."""
+    """The violations of the invariants with a seed, and the number of checked steps."""
     found: list[Scenario] = []
 
     async def main() -> None:

@@ -1,6 +1,6 @@
 """Runs of queries in the simulation (`engines.py`).
 
-Their laws, from ARCHITECTURE.md: a stage is finished once, with the answer that is stored; one run of a user at a time, in order.
+Their invariants, from ARCHITECTURE.md: a stage is finished once, with the stored answer; one run of a user at a time, in order.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class RunTable(Table[Run, Change]):
         return change.after
 
     def store(self, change: Change, by: int | None = None) -> Run | None:
-        """The end of a call, whatever becomes of its run, and then the change, if the call had no other end."""
+        """Store the end of a call, with any outcome of its run, and then the change, if the call had no other end."""
         return None if change.end is not None and not self.end(change.end) else super().store(change, by)
 
     def judge(self, row: Run, after: Run, change: Change) -> None:

@@ -1,7 +1,8 @@
-"""PostgreSQL as far as these protocols ask it: leases, positions, the outbox, each statement by its text.
+"""The part of PostgreSQL that these protocols use: leases, positions, the outbox, each statement by its text.
 
-Law: a statement is one step, a transaction's writes appear together or not at all, and a row that a transaction has changed is
-locked until it ends. The statements themselves are tried on the real server (`tests/integration/postgres/test_interleavings.py`).
+Invariant: a statement is one step, a transaction's writes appear together or not at all, and a row that a transaction has changed
+is locked until it ends. The statements themselves are tested on the real server
+(`tests/integration/postgres/test_interleavings.py`).
 """
 
 from __future__ import annotations
@@ -231,7 +232,7 @@ class Session:
         self.cut()
 
     async def add_listener(self, _channel: str, _callback: Any) -> None:
-        """Nobody is woken: what is looked for is found."""
+        """Nothing is woken: polling finds all work."""
 
     async def fetch(self, statement: str, *arguments: Any) -> Any:
         """One statement."""
@@ -244,7 +245,7 @@ class Session:
     execute = fetch
 
     async def port(self) -> None:
-        """Something is on its way to the server, or back."""
+        """A message is in transit to the server, or back."""
         await asyncio.sleep(self._store.world.delay())
         await self._owner.running()
         if self._is_cut:
@@ -275,7 +276,7 @@ class Transaction:
     _rows: set[Any] = field(default_factory=set)
 
     async def lock(self, row: Any) -> None:
-        """Lock a row until the end; waits for whoever has it."""
+        """Lock a row until the end; wait for its owner."""
         if row not in self._rows:
             await self.store.locks[row].acquire()
             self._rows.add(row)

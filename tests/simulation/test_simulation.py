@@ -1,5 +1,5 @@
-"""The protocols of leases, relays, positions, engines (runs of queries, jobs) and agents hold their laws under every seed that is
-tried; a planted bug is found.
+"""The protocols of leases, relays, positions, engines (runs of queries, jobs) and agents keep their invariants under every tried
+seed; a planted bug is found.
 
 Some dozens of seeds of each in the gate; `HIGHWATER_SEEDS=10000` tries more, `HIGHWATER_FIRST_SEED` begins elsewhere. A seed that
 fails is named, and fails again by itself: `HIGHWATER_FIRST_SEED=N HIGHWATER_SEEDS=1`.
@@ -67,7 +67,7 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_no_seed_breaks_a_law(scenario: str, patch: pytest.MonkeyPatch):
-    """Whoever is stopped, killed or cut off, wherever that happens."""
+    """Any process may be stopped, killed or cut off, at any port."""
     found = {}
     steps = 0
     for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
@@ -81,14 +81,14 @@ def test_no_seed_breaks_a_law(scenario: str, patch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_seed_is_the_same_run_every_time(scenario: str, patch: pytest.MonkeyPatch):
-    """To the step, so that what was found can be looked at."""
+    """This holds to the step, so that a found violation can be debugged."""
     first = [SCENARIOS[scenario](seed, patch) for seed in range(3)]
     assert first == [SCENARIOS[scenario](seed, patch) for seed in range(3)]
     assert len({steps for _, steps in first}) > 1
 
 
 def test_what_nobody_will_wake_is_a_deadlock():
-    """Found at once, with who waits."""
+    """It is found at once, with the waiting processes."""
 
     async def waits() -> None:
         await asyncio.sleep(3_600)
@@ -102,7 +102,7 @@ def test_what_nobody_will_wake_is_a_deadlock():
 
 
 def _trusted_too_long(patch: pytest.MonkeyPatch) -> None:
-    """Leases: an owner goes on behind the end of its lease."""
+    """Leases: an owner continues after the end of its lease."""
     patch.setattr(leases, "_TRUSTED", 1.5)
 
 
@@ -112,7 +112,7 @@ def _taken_from_anybody(patch: pytest.MonkeyPatch) -> None:
 
 
 def _without_fence(patch: pytest.MonkeyPatch) -> None:
-    """Positions: a member that was overtaken stores its effects all the same."""
+    """Positions: a member that was overtaken still stores its effects."""
     fenced = positions.advance
 
     async def advance(tx: Connection, group: str, moves: Sequence[Move]) -> None:
@@ -170,7 +170,7 @@ def _never_saved(patch: pytest.MonkeyPatch) -> None:
 
 
 def _not_recalled(patch: pytest.MonkeyPatch) -> None:
-    """Engines: a worker goes on from its own answer, though another one is stored."""
+    """Engines: a worker continues from its own answer, though another one is stored."""
 
     async def store(self: ModelCalls, sent: Sent[Any], _conclude: Any) -> Outcome[Any]:
         await self._ends(sent.end)
@@ -241,7 +241,7 @@ def _nothing_derived(patch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_planted_bug_is_found(scenario: str, plant: Plant, said: str, patch: pytest.MonkeyPatch):
-    """By the law that it breaks, whatever else it breaks."""
+    """It is found by the invariant that it breaks, with any others that it breaks."""
     plant(patch)
     for seed in range(SEEDS_OF_PLANTED):
         problems, _ = SCENARIOS[scenario](seed, patch)

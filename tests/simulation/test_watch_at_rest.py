@@ -30,7 +30,7 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
 
 
 def test_a_watch_at_rest_asks_once_a_second_and_takes_what_comes(patch: pytest.MonkeyPatch):
-    """One question a second instead of five looks and a search; a run that nobody tells of is taken within two."""
+    """One query a second instead of five checks and a search; a run without a notification is taken within two."""
     asked: Counter[str] = Counter()
 
     def counted(name: str) -> None:

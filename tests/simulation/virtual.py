@@ -1,6 +1,6 @@
-"""An event loop in virtual time: nothing is waited for, time goes to what is due next; what nobody will ever wake is found.
+"""An event loop in virtual time: it never waits, time jumps to the next due event; a process that no event will wake is found.
 
-Law: what runs on it is a function of its seed, so that a seed that fails fails again.
+Invariant: a run is a function of its seed, so that a seed that fails fails again.
 """
 
 from __future__ import annotations

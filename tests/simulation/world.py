@@ -1,7 +1,7 @@
 """The environment of a simulation: processes that are stopped, killed and cut off, clocks that run at different rates, and dice.
 
-Law: a process meets its environment at ports alone, and at each of them anything may happen that happens there in truth: it is
-stopped for a while, it is killed, its connection is cut before or after the server did what was asked.
+Invariant: a process meets its environment at ports alone, and at each of them every real fault may happen: it is
+stopped for a while, it is killed, its connection is cut before or after the server did the request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 _PROCESS: ContextVar[Process] = ContextVar("process")
 # A clock may run a hundredth too fast or too slow: ten times what a machine's does, a tenth of what a lease allows for.
 _RATE_ERROR = 0.01
-# From a statement or record on its way to its arrival: most are quick, one in ten is not.
+# From a statement or record to its arrival: most are quick, one in ten is not.
 _QUICK_SECONDS, _SLOW_SECONDS = 0.004, 0.3
 
 
@@ -26,7 +26,7 @@ class CutError(ConnectionResetError):
 
 
 class World:
-    """Virtual time, dice, and the processes; `problems` is what was found against the laws."""
+    """Virtual time, dice, and the processes; `problems` are the violations of the invariants."""
 
     def __init__(self, seed: int) -> None:
         self.dice = Random(seed)
@@ -47,21 +47,21 @@ class World:
         return made
 
     def check_with(self, check: Any) -> None:
-        """Have a law checked after each step of anybody."""
+        """Have an invariant checked after each step of any process."""
         self._checks.append(check)
 
     def found(self, problem: str) -> None:
-        """A law was broken."""
+        """An invariant was broken."""
         self.problems.append(f"at {self.now:.3f} s: {problem}")
 
     def stepped(self) -> None:
-        """Something has happened: check whether all laws hold."""
+        """Something has happened: check whether all invariants hold."""
         self.steps += 1
         for check in self._checks:
             check()
 
     def delay(self) -> float:
-        """How long something is on its way."""
+        """How long a message is in transit."""
         most = _SLOW_SECONDS if self.dice.random() < 0.1 else _QUICK_SECONDS
         return self.dice.random() * most
 
@@ -86,7 +86,7 @@ class Process:
         return self.is_alive and self._runs.is_set()
 
     def clock(self) -> float:
-        """Its monotonic clock, which goes on while it is stopped."""
+        """Its monotonic clock, which continues while it is stopped."""
         return self._offset + self.world.now * self._rate
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -146,7 +146,7 @@ class Trouble:
         self._stopping: set[asyncio.Task[None]] = set()
 
     async def run(self, seconds: float, restart: Any) -> None:
-        """Make trouble for so long; `restart` is called with a process that was killed."""
+        """Cause faults for this long; `restart` is called with a process that was killed."""
         dice = self._world.dice
         until = self._world.now + seconds
         while self._world.now < until:

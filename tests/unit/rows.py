@@ -1,4 +1,4 @@
-"""A record and a table of one partition, for tests that look at each access of an agent to its rows."""
+"""A record and a table of one partition, for tests that check each access of an agent to its rows."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_what_has_no_marks_is_as_before():
 
 
 def test_a_quotation_is_words_in_a_row_not_pieces_of_one():
-    """One Hindi word, which a pattern would cut into four, is no quotation of a text that has it."""
+    """One Hindi word, which a pattern would cut into four, is not a quotation of a text that has it."""
     quoted = Quotations(["परीक्षण सर्वर किताब कुर्सी ब्रोकर"])
     assert "नया परीक्षण सर्वर किताब कुर्सी यहाँ" in quoted
     assert "केवल परीक्षण सर्वर यहाँ" not in quoted

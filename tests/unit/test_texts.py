@@ -24,7 +24,7 @@ SECRET = "Falcon buys Acme tomorrow at noon"
     ],
 )
 def test_words_in_a_row_are_a_quotation(text: str, is_quoted: bool) -> None:
-    """Four of them, whatever stands between; what another text says as well is none."""
+    """Four words, with anything between them; words that another text also contains do not count."""
     assert (text in Quotations([SECRET], ["Rains tomorrow at noon in Oslo"])) is is_quoted
 
 

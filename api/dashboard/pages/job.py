@@ -19,6 +19,7 @@ from highwater.api.dashboard.view import View, chip, facts, link, note, page, pl
 from highwater.api.jobs.routes import APPROVE_JOB, RESTART_JOB, REVOKE_JOB, SUBMIT_JOB
 from highwater.schemas.topics import TOPICS
 from highwater.streams.jobs.states import ENDED, JobStatus, Kind
+from highwater.streams.wording import counted
 
 _REFRESH_SECONDS = 2.0
 _RESULT_CHARACTERS_MAX = 20_000
@@ -157,7 +158,7 @@ def _head(view: View, job: Mapping[str, Any], timeline: Mapping[str, Any]) -> st
         "submitted": f"{figures.iso_text(job['created_at'])} UTC",
         "ended": f"{figures.iso_text(job['completed_at'])} UTC" if job["completed_at"] else figures.DASH,
         "took": figures.DASH if took is None else figures.seconds(took / 1000),
-        "used": f'<a href="#timeline">{job["tokens"]:,} tokens, {job["cost_usd"]:.4f} USD</a>',
+        "used": f'<a href="#timeline">{counted(job["tokens"], "token")}, {job["cost_usd"]:.4f} USD</a>',
         "submitted at": f'<span class="hw-mono">{position_html(view, job["position"])}</span>',
         "changed last by": f'<span class="hw-mono">{position_html(view, timeline["caused_by"])}</span>',
     }

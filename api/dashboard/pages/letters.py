@@ -34,6 +34,7 @@ from highwater.api.dead_letters.selecting import (
 from highwater.connectors.kafka.registry import Registry
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.topics import TOPICS
+from highwater.streams.wording import counted
 
 _REFRESH_SECONDS = 3.0
 # The latest matches of a filter that a person reads; a bulk action applies to all matches.
@@ -229,7 +230,7 @@ class _Letters:
             return
         self._table.unselect()
         outcome: Counter[str] = Counter()
-        what = f"{count:,} dead letters of {self._topic} will be sent again"
+        what = f"{counted(count, 'dead letter')} of {self._topic} will be sent again"
         self._undo.open(what, count, lambda: self._send(plan, outcome), lambda: _sent(outcome))
 
     def _chosen(self, only: set[int] | None) -> Iterator[Letter]:

@@ -17,6 +17,7 @@ from highwater.api.dashboard.view import View, chip, facts, link, note, page, pl
 from highwater.api.queries.routes import ASK, CANCEL_RUN, RESTART_RUN
 from highwater.schemas.envelope import ms_from_iso
 from highwater.streams.queries.states import Stage, Status
+from highwater.streams.wording import counted
 
 _REFRESH_SECONDS = 2.0
 # An ended query changes only by a retraction, which may appear late.
@@ -123,7 +124,7 @@ def _head(view: View, document: Mapping[str, Any]) -> str:
         "user": f'<a class="hw-mono" href="{text(link("/user", id=document["user_id"]))}">{text(document["user_id"])}</a>',
         "asked": f"{figures.iso_text(document['created_at'])} UTC",
         "took": figures.DASH if took is None else figures.seconds(took / 1000),
-        "used": f'<a href="#timeline">{totals["calls"]} calls of the language model, {totals["prompt_tokens"]:,} + '
+        "used": f'<a href="#timeline">{counted(totals["calls"], "call")} of the language model, {totals["prompt_tokens"]:,} + '
         f"{totals['completion_tokens']:,} tokens{cost}</a>",
         "position": f'<span class="hw-mono">{position_html(view, document["position"])}</span>',
     }

@@ -19,8 +19,8 @@ from highwater.schemas.topics import DEAD_LETTER_SUFFIX
 
 PATH = "/sql"
 _REFRESH_SECONDS = 0.5
-# The drawing of a plan keeps its lines.
-_IS_EXPLAIN = re.compile(r"\s*EXPLAIN\b", re.IGNORECASE)
+# Possessive: a text of many comments must not be tried in every division of them.
+_EXPLAIN = re.compile(r"(?>\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*+EXPLAIN\b", re.IGNORECASE | re.DOTALL)
 _NUMBERS = ("BIGINT", "INTEGER", "DOUBLE", "FLOAT", "HUGEINT")
 _EXAMPLES = {
     "Busiest channels of the last hour": """
@@ -109,9 +109,7 @@ class _Query:
                 ui.html(f'<span class="hw-small">All rows as{exports}</span>', sanitize=False)
             ui.html('<span class="hw-muted hw-small">Ctrl+Enter runs the query</span>', sanitize=False)
         self._line = ui.html("", sanitize=False).classes("full-width").props("role=status")
-        self._table = place().classes(
-            "hw-mono hw-rows hw-plan" if _IS_EXPLAIN.match(self._query) else "hw-mono hw-rows"
-        )
+        self._table = place().classes("hw-mono hw-rows hw-plan" if is_explained(self._query) else "hw-mono hw-rows")
         self._examples = ui.html(_examples(), sanitize=False).classes("full-width")
         self._examples.set_visibility(not self._query)
 
@@ -154,6 +152,11 @@ class _Query:
         if len(answered.rows) != self._shown:
             self._shown = len(answered.rows)
             set_html(self._table, rows_html(answered.columns, answered.rows))
+
+
+def is_explained(query: str) -> bool:
+    """Return whether a query shows a plan, whose drawing has no lines between its rows; comments may precede it."""
+    return _EXPLAIN.match(query) is not None
 
 
 def rows_html(columns: Sequence[Mapping[str, str]], rows: Sequence[Sequence[Any]]) -> str:

@@ -14,6 +14,7 @@ from highwater.api.dashboard.tables import numbers, table_html
 from highwater.api.dashboard.tiles import linked, loading
 from highwater.api.dashboard.trends import OwnHistory
 from highwater.api.dashboard.view import View, chip, facts, note, page, place, segment, set_html, text
+from highwater.streams.wording import counted
 
 _REFRESH_SECONDS = 5.0
 
@@ -159,7 +160,7 @@ def _config(topic: Mapping[str, Any]) -> str:
     columns = ("setting", "value", "problem")
     return (
         f'<h2 class="hw">Configuration</h2>{table_html(columns, _settings(own), "Configuration")}'
-        f"<details><summary>{len(rest)} settings with default values</summary>"
+        f"<details><summary>{counted(len(rest), 'setting')} with default values</summary>"
         f"{table_html(columns, _settings(rest), 'Default values')}</details>"
     )
 

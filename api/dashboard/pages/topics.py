@@ -17,6 +17,7 @@ from highwater.api.dashboard.tiles import linked
 from highwater.api.dashboard.view import View, chip, heading, link, note, page, place, set_html, text
 from highwater.connectors.kafka.groups import GroupLag
 from highwater.schemas.topics import DAY_MS, DEAD_LETTER_SUFFIX, TOPICS, Topic
+from highwater.streams.wording import counted
 
 _PATH = "/topics"
 _REFRESH_SECONDS = 2.0
@@ -251,4 +252,4 @@ def _plain(topics: Iterable[Mapping[str, Any]]) -> str:
 def _health(one: Mapping[str, Any]) -> str:
     if one["leaderless"]:
         return chip(f"{one['leaderless']} without a leader", "hw-bad")
-    return chip(f"{one['out_of_sync']} copies behind", "hw-warn") if one["out_of_sync"] else ""
+    return chip(f"{counted(one['out_of_sync'], 'copy', 'copies')} behind", "hw-warn") if one["out_of_sync"] else ""

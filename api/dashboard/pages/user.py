@@ -24,6 +24,7 @@ from highwater.connectors.feeds import read_model as feeds_reads
 from highwater.connectors.feeds.demands import PENDING, Demand, newest_demands
 from highwater.connectors.feeds.read_model import UserRow
 from highwater.schemas.feeds import INSIGHT_INGESTED
+from highwater.streams.wording import counted
 
 _REFRESH_SECONDS = 3.0
 _LISTED_MAX = 50
@@ -199,9 +200,9 @@ def _pending(by_channel: Mapping[str, int], *, sees_all: bool) -> str:
     )
     rest = len(waiting) - _CHANNELS_MAX
     told = (
-        f"and {rest:,} more channels"
+        f"and {counted(rest, 'more channel')}"
         if rest > 0
-        else f"no pending insights in {len(by_channel) - len(waiting):,} channels"
+        else f"no pending insights in {counted(len(by_channel) - len(waiting), 'channel')}"
     )
     return (
         '<h2 class="hw" id="pending">Pending by channel</h2>'

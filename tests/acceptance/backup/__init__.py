@@ -1,1 +1,1 @@
-"""Backups, and restoring them beside a log that went on."""
+"""Backups, and restoring them beside a log that has more events."""

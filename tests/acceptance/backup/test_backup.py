@@ -40,7 +40,7 @@ _SECONDS_MAX = 180
 
 
 class Hook:
-    """A webhook that counts what it is told."""
+    """A webhook that counts its messages."""
 
     def __init__(self) -> None:
         told = self.told = Counter[str]()
@@ -174,7 +174,7 @@ def settle(own: Product, part: int, *, runs: int, jobs: int) -> None:
 
 
 def stop(own: Product) -> None:
-    """Stop every role; the parts go on."""
+    """Stop every role; the services keep running."""
     own.cli("down")
 
 
@@ -392,6 +392,6 @@ def test_a_lost_database_is_restored_beside_the_log(
     first, second, _ = lost["runs"]
     answers = {str(row[0]): row[1] for row in own.sql("SELECT id, final_answer FROM pipeline_runs")}
     assert (answers[first] is not None, answers[second]) == (True, None)
-    # The run that was cut off has failed, and that was told once.
+    # The interrupted run has failed, and that was published once.
     own.until(lambda: sum(hook.told.values()) == 2, f"told: {hook.told}", _SECONDS_MAX)
     assert set(hook.told.values()) == {1}

@@ -1,4 +1,4 @@
-"""Chunks from the outside: ingested again and again, cut off, overtaken, killed on the way; searched and quoted."""
+"""Chunks from the outside: ingested repeatedly, cut off, overtaken, with killed workers; searched and quoted."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def submit(
 
 
 def report(product: Product, taken: dict[str, Any]) -> dict[str, Any]:
-    """What is told of an ingest, once everything that was taken is accounted for."""
+    """The status of an ingest, once all accepted chunks are accounted for."""
     headers = {"X_Min_Position": ",".join(taken["positions"]), "X_Max_Wait_Ms": "30000"}
     answer = product.get(f"/api/chunks/ingest/{taken['ingest_id']}", **headers)
     assert answer.status_code in (200, 503), answer.text
@@ -71,7 +71,7 @@ def report(product: Product, taken: dict[str, Any]) -> dict[str, Any]:
 
 
 def ended(product: Product, taken: dict[str, Any], seconds: float = 60) -> dict[str, Any]:
-    """What is told of an ingest once it has ended."""
+    """The status of an ingest once it has ended."""
 
     def look() -> dict[str, Any] | None:
         found = report(product, taken)
@@ -185,7 +185,7 @@ def test_a_changed_text_gets_a_new_vector(product: Product, ns: str) -> None:
 
 @pytest.mark.requirement("R3.12", "R3.20")
 def test_ten_chunks_that_become_six(product: Product, ns: str) -> None:
-    """Exactly four are marked, in this source only, and found no more; they come back when they are sent again (R3.20)."""
+    """Exactly four are marked, in this source only, and no longer found; they return when they are sent again (R3.20)."""
     contents = texts(10)
     ingest(product, ns, chunks_of(contents), full=True)
     ingest(product, ns, chunks_of(contents), full=True, source="other")
@@ -226,7 +226,9 @@ def test_an_ingest_that_marks_nothing(product: Product, ns: str, more: dict[str,
 
 
 def test_an_ingest_that_is_cut_off(product: Product, ns: str) -> None:
-    """Two chunks are missing: it goes on, and marks nothing; when they come it ends, and marks what the source lost."""
+    """Two chunks are missing: it continues, and marks nothing; when they arrive it ends, and marks the missing ones of the
+    source.
+    """
     contents = texts(10)
     ingest(product, ns, chunks_of(contents), full=True)
     cut = submit(product, ns, chunks_of(contents[:4]), full=True, expected_count=6)
@@ -506,7 +508,7 @@ def test_slots_sources_and_words(product: Product, ns: str) -> None:
 
 
 def test_a_file_from_the_command_line(product: Product, ns: str, tmp_path: Path) -> None:
-    """Ingested, searched and looked at; a file with a bad chunk is exit status 1, and its good ones are there."""
+    """It is ingested and searched; a file with a bad chunk gives exit status 1, and its good chunks are stored."""
     path = tmp_path / "chunks.jsonl"
     path.write_text("".join(json.dumps({"content": text}) + "\n" for text in texts(7)), encoding="utf-8")
     named = ("--ns", ns, "--slot", "main", "--source", "file")

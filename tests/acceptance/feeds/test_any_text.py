@@ -1,4 +1,4 @@
-"""Texts that nobody would write, through the whole product: as insights, chunks, questions and documents of decks."""
+"""Unusual texts through the whole product: as insights, chunks, questions and documents of decks."""
 
 from __future__ import annotations
 

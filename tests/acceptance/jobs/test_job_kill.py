@@ -26,7 +26,7 @@ def job_of(product: Product, job_id: str) -> dict[str, Any]:
 
 
 def submitted(product: Product, query: str) -> str:
-    """A deck is asked for; the id of its job."""
+    """Submit a deck; return the id of its job."""
     args = {"query": query, "slides": SLIDES, "source_document_ids": []}
     body = {"kind": "generation", "organization_id": "acme", "user_id": "ada", "args": args}
     answered = product.http.post("/api/jobs", json=body)
@@ -46,7 +46,7 @@ def until_status(product: Product, job_id: str, status: str) -> dict[str, Any]:
 
 
 def test_workers_killed_after_slide_7_of_15(asked: Product, llm: ScriptedLLM):
-    """`kill -9`: the next process makes slides 8 to 15; counted in calls, only the one under way comes twice, under its key."""
+    """`kill -9`: the next process generates slides 8 to 15; of the calls, only the interrupted one comes twice, under its key."""
     held = llm.hold("slide-8")
     job_id = submitted(asked, "What is KRaft?")
     assert held.reached.wait(90)

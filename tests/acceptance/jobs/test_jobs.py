@@ -1,4 +1,6 @@
-"""Jobs from the outside: decks made slide by slide over a scripted chat service, killed on the way, counted once, exported."""
+"""Jobs from the outside: decks generated slide by slide over a scripted chat service, with killed workers, counted once,
+exported.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,7 @@ def events(product: Product, job_id: str, after: str | None = None) -> list[dict
 
 @pytest.mark.requirement("R2.15")
 def test_a_killed_worker_costs_one_call(asked: Product, llm: ScriptedLLM):
-    """15 slides, `kill -9` when 7 are made: the next worker makes 8 to 15, and only the call under way comes twice (R2.15)."""
+    """15 slides, `kill -9` after 7: the next worker generates 8 to 15, and only the interrupted call comes twice (R2.15)."""
     org = organization()
     on_plan(asked, org, "enterprise")
     held = llm.hold("slide-8")

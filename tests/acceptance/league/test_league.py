@@ -212,12 +212,12 @@ def now(product: Product) -> datetime:
 
 @pytest.mark.requirement("R4.14")
 def test_a_page_of_seven_days_obeys_the_short_life_in_a_window(league: Product) -> None:
-    """Written days before a match, a page is good for days; once the window is open it is made anew after 30 seconds."""
+    """Written days before a match, a page is valid for days; once the window is open it is rebuilt after 30 seconds."""
     path = "/api/league/windowed/table"
     kickoff = now(league) + timedelta(days=3)
     league.publish(SCHEDULED, schedule("windowed", 2, kickoff))
     page_when(league.http, path, lambda body: len(body["table"]) == 4, league)
-    # What the schedule still leads to (standings, documents) makes the page anew; then nobody does for some seconds.
+    # Later changes of the schedule (standings, documents) rebuild the page; then nothing does for some seconds.
     league.until(lambda: is_at_rest(league.get(path)), "never fresh")
     league.move_clock(86_400)
     answer = league.get(path)
@@ -374,7 +374,7 @@ def test_a_stopped_process_never_serves_what_was_bumped_while_it_slept(league: P
 
 
 def test_redis_killed_pages_still_answer(league: Product) -> None:
-    """With Redis gone pages, 304s and finalizations go on; with it back empty no version has gone back."""
+    """With Redis killed pages, 304s and finalizations still work; after an empty restart no version has gone back."""
     season, path = "redisless", "/api/league/redisless/table"
     matches = schedule(season, 4, now(league) - timedelta(hours=3))
     league.publish(SCHEDULED, matches)
@@ -394,7 +394,7 @@ def test_redis_killed_pages_still_answer(league: Product) -> None:
 
 
 def test_postgresql_stopped_pages_are_served_marked(league: Product) -> None:
-    """A page that was read is served as stale while PostgreSQL is away; one that never was is 503 with Retry-After."""
+    """A page that was read is served as stale while PostgreSQL is unavailable; one that never was is 503 with Retry-After."""
     path = "/api/league/real/table"
     etag = league.get(path).headers["etag"]
     league.parts.stop_part("database")
@@ -413,7 +413,7 @@ def test_postgresql_stopped_pages_are_served_marked(league: Product) -> None:
 
 @pytest.mark.requirement("R4.33")
 def test_votes_are_counted_once_a_user(league: Product) -> None:
-    """The last vote of a user counts; one flush tells once; the page of predictions shows the counts."""
+    """The last vote of a user counts; one flush publishes once; the page of predictions shows the counts."""
     (match,) = schedule("votes", 1, now(league) + timedelta(days=2))
     league.publish(SCHEDULED, [match])
     path = f"/api/matches/{match['match_id']}"

@@ -23,7 +23,7 @@ HOUR_SECONDS = 3_600
 
 
 def test_orphans_are_archived_and_a_namespace_becomes_hot(product: Product) -> None:
-    """At the first tick of an hour: what was marked and is over its grace is moved to the archive, what is asked much is hot."""
+    """At the first tick after the hour: chunks beyond their grace move to the archive, a much searched namespace is hot."""
     source = uuid.uuid4().hex
     contents = texts(5)
     ingest(product, "brief", chunks_of(contents), full=True, source=source)
@@ -58,7 +58,7 @@ def test_orphans_are_archived_and_a_namespace_becomes_hot(product: Product) -> N
 
 
 def test_an_ingest_that_nobody_finishes(product: Product, ns: str) -> None:
-    """After six hours without progress it is given up, and has marked nothing; what comes later is taken all the same."""
+    """After six hours without progress it is abandoned, and has marked nothing; later chunks are still accepted."""
     contents = texts(6)
     ingest(product, ns, chunks_of(contents), full=True)
     cut = submit(product, ns, chunks_of(contents[:2]), full=True, expected_count=4)

@@ -11,7 +11,7 @@ from highwater.streams.capacity import MEASURED
 from tests.acceptance.operating.measuring import measure
 from tests.product import Product
 
-# A machine may be so much faster or slower than that of the constants; sizes do not depend on it as much.
+# A machine may be this much faster or slower than that of the constants; sizes depend on it less.
 CPU_FACTOR, BYTES_FACTOR = 4.0, 2.0
 
 

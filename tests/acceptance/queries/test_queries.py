@@ -1,4 +1,4 @@
-"""Queries from the outside: asked over HTTP, worked on by the whole product with a scripted chat service, killed on the way."""
+"""Queries from the outside: sent over HTTP, processed by the whole product with a scripted chat service, with killed workers."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def locked(product: Product, statement: str, *arguments: Any) -> Iterator[None]:
 
 
 def at_each_stage(product: Product, llm: ScriptedLLM, stages: Sequence[str]) -> dict[str, str]:
-    """Runs of different users, each with a call of another of these stages under way: by stage."""
+    """Runs of different users, each with a call of another of these stages in progress: by stage."""
     runs = {}
     for stage in reversed(stages):  # the last stage first, else a run would be held by the script for another one
         held = llm.hold(stage)
@@ -120,7 +120,7 @@ def keys(runs: Sequence[str]) -> Counter[str]:
 
 @pytest.mark.requirement("R1.1")
 def test_a_query_is_answered_and_remembered(asked: Product, llm: ScriptedLLM):
-    """202, then the answer; exactly four calls; the log has its way and the timeline tells it with positions."""
+    """202, then the answer; exactly four calls; the log has its events and the timeline shows them with positions."""
     run_id = ask(asked, "What is the answer?")
     remembered(asked, run_id)
     found = asked.get(f"/api/query/{run_id}/status").json()
@@ -141,7 +141,7 @@ def test_a_query_is_answered_and_remembered(asked: Product, llm: ScriptedLLM):
 
 
 def way(product: Product, run_id: str) -> list[dict[str, Any]]:
-    """The events of a run as the log tells them, repeats of a publication left out."""
+    """The events of a run in the log, without repeated publications."""
     codec = product.codec()
     found = {}
     for record in product.records(STAGE):
@@ -171,7 +171,7 @@ def test_the_next_query_waits_for_the_memory(asked: Product, llm: ScriptedLLM):
 
 @contextlib.contextmanager
 def everything_twice(product: Product, topics: Sequence[str]) -> Iterator[Counter[str]]:
-    """Every record of these topics is put into the log a second time, right behind whatever came in between."""
+    """Every record of these topics is put into the log a second time, right behind later ones."""
     copied: Counter[str] = Counter()
     stop = threading.Event()
     bootstrap = product.environment["KAFKA_BOOTSTRAP_SERVERS"]
@@ -252,7 +252,7 @@ def test_a_kill_before_the_call_of_each_stage(asked: Product, llm: ScriptedLLM):
 
 
 def test_a_kill_during_the_call_of_each_stage(asked: Product, llm: ScriptedLLM):
-    """Only the call under way is repeated, under the same key, and the cost says so."""
+    """Only the interrupted call is repeated, under the same key, and the cost includes it."""
     runs = at_each_stage(asked, llm, STAGES)
     os.kill(asked.role_pid("workers"), signal.SIGKILL)
     asked.until(lambda: len(llm.by_key()) >= 4 and set(repeated(llm)) == under_way(runs), "the calls are repeated")
@@ -274,7 +274,7 @@ def repeated(llm: ScriptedLLM) -> list[str]:
 
 
 def test_a_kill_after_the_call_of_each_stage(asked: Product, llm: ScriptedLLM):
-    """The answer is stored and nothing that follows from it: it is not asked for again."""
+    """The answer is stored without its consequences: the call is not repeated."""
     runs = at_each_stage(asked, llm, STAGES)
     ids = list(runs.values())
     with locked(asked, "SELECT FROM pipeline_runs WHERE id = ANY ($1) FOR UPDATE", ids):
@@ -365,7 +365,9 @@ def test_cancelled_and_begun_again(asked: Product, llm: ScriptedLLM):
 
 @pytest.mark.requirement("R1.15", "R1.37")
 def test_every_role_killed_on_the_way(asked: Product, llm: ScriptedLLM):
-    """Whatever ends whenever: every run completes by legal moves, no change of status without its event nor the reverse."""
+    """With any process killed at any time: every run completes by legal moves, no change of status without its event nor the
+    reverse.
+    """
     llm.always(None, answer(delay_seconds=0.1))
     users = [str(uuid.uuid4()) for _ in range(15)]
     runs = [ask(asked, f"query {number}", user) for number in range(4) for user in users]
@@ -402,7 +404,7 @@ def released(product: Product, runs: Sequence[str]) -> int:
 
 @pytest.mark.requirement("R1.31")
 def test_postgresql_away_changes_no_status(asked: Product, llm: ScriptedLLM):
-    """Stopped during calls and started again: the runs go on where they were (R1.31)."""
+    """Stopped during calls and started again: the runs continue where they were (R1.31)."""
     held = llm.hold("assembler")
     run_id = ask(asked)
     assert held.reached.wait(30)

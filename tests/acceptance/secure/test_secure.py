@@ -119,7 +119,7 @@ def test_the_tour_over_tls(secured: Secured, tmp_path: Path):
 
 
 def test_the_addresses_ask_for_tls_and_a_password(secured: Secured):
-    """What `status` tells: TLS for each, and the authority that was made for this stack, readable by its owner alone."""
+    """The output of `status`: TLS for each, and the authority created for this stack, readable by its owner alone."""
     assert secured.status["secure"]
     assert urlsplit(secured.status["schema_registry"]).scheme == "https"
     assert "sslmode=verify-full" in secured.status["database"]
@@ -149,7 +149,7 @@ def test_kafka_is_closed(secured: Secured, more: Mapping[str, str]):
 
 
 def test_kcat_is_refused_without_credentials(secured: Secured):
-    """A foreign program is told nothing."""
+    """A foreign program gets no data."""
     if shutil.which("kcat") is None:  # as in the gate: librdkafka's own client has been refused above
         return
     asked = subprocess.run(

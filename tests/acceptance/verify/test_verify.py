@@ -38,14 +38,14 @@ CHANNELS = [f"channel-{number}" for number in range(4)]
 USERS = [f"reader-{number}" for number in range(5)]
 REQUESTED = "feeds.rebuild-requested"
 MODELS_ONLY = ("verify", "--only", "models")
-# A product of its own, four roles started anew, and ten verifications: two minutes on an idle machine, six beside four stacks.
+# A separate product, four restarted roles, and ten verifications: two minutes on an idle machine, six beside four stacks.
 pytestmark = pytest.mark.timeout(1500)
 _SECONDS_MAX = 400
 
 
 @pytest.fixture(scope="module")
 def own(shared_registry: Addresses, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    """A product that nobody else looks at."""
+    """A product that no other test uses."""
     folder: Path = tmp_path_factory.mktemp("verify")
     with contextlib.ExitStack() as running:
         local = running.enter_context(LocalStack(folder / "parts", shared_registry))
@@ -125,14 +125,14 @@ def test_nothing_differs_after_kills(own: Product) -> None:
     report = verified(own)
     assert [(checked.name, one.as_json()) for checked, one in report.listed()] == []
     compared = {checked.name: checked.compared for checked in report.checked}
-    # Six matches had the votes of nobody but the user who was erased.
+    # Six matches had the votes of the erased user only.
     assert (compared["insights"], compared["league_vote_counts"], compared["cluster_curations"]) == (800, 24, 4)
     assert min(compared[name] for name in ("users", "channel_heads", REQUESTED, "user_clusters", "league_matches")) > 0
     assert [one.name for one in report.checked if one.skipped] == []
 
 
 def settled(product: Product) -> bool:
-    """Whether everybody who is left has seen everything."""
+    """Whether all remaining readers have read everything."""
     rows = product.sql(
         "SELECT u.user_id FROM user_stats AS u JOIN user_cluster_hwm AS h USING (user_id) JOIN channels AS c USING (channel_id) "
         "WHERE u.in_flight IS NULL GROUP BY u.user_id HAVING count(*) = 4 AND bool_and(h.last_seq = c.current_seq)"
@@ -145,7 +145,7 @@ def settled(product: Product) -> bool:
 
 @pytest.fixture(scope="module")
 def planted(own: Product) -> Planted:
-    """A row of each store, and a decision that nobody was entitled to; verified once for all who look at it."""
+    """A row of each store, and an unjustified decision; verified once for all tests."""
     own.sql("UPDATE insights SET text = 'planted' WHERE insight_id = 'i-7'")
     own.sql("UPDATE league_matches SET home_goals = 9 WHERE match_id = 'm-3'")
     own.sql("DELETE FROM subscriptions WHERE user_id = $1 AND channel_id = $2", USERS[0], CHANNELS[1])
@@ -220,14 +220,14 @@ def test_one_at_a_time_and_what_a_killed_one_left_is_replaced(own: Product) -> N
 
 
 def shadow_ids(product: Product) -> list[int]:
-    """The databases of verifications; one that is made anew has another id."""
+    """The databases of verifications; a recreated one has another id."""
     return [row["oid"] for row in product.sql("SELECT oid FROM pg_database WHERE datname LIKE 'highwater_verify%'")]
 
 
 def test_a_role_that_may_make_no_database_is_told_the_remedy(
     own: Product, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one line, at once. The server is another one, since of ours nobody can take the right."""
+    """In one line, at once. It uses another server, since the right cannot be removed from the owner of our server."""
     monkeypatch.setattr(postgres, "BOOTSTRAP", postgres.BOOTSTRAP.replace(" CREATEDB", ""))
     given = dataclasses.replace(own.parts.addresses, database=None)
     address = own.environment["DATABASE_URL"]
@@ -261,7 +261,7 @@ def test_what_the_log_lost_is_said_and_is_no_difference(own: Product, planted: P
     }  # fmt: skip
     after = {one.name: one for one in report.checked if one.part != "effects"}
     assert after["league_votes"].skipped == "the log of league.vote-cast no longer has its beginning"
-    # What is left of a topic is judged, what is gone of it is counted, and what had lost its inputs is no difference.
+    # The remaining part of a topic is judged, the removed part is counted, and decisions without inputs are not differences.
     assert 0 < after[REQUESTED].compared < before[REQUESTED].compared
     assert any("no longer has its beginning" in why for why in after[REQUESTED].left_out)
     assert after["feeds.channel-dirty"].differences_count == 0

@@ -18,7 +18,7 @@ def status_of(product: Any, request_id: str) -> str | None:
 
 
 def test_a_query_is_cancelled_and_restarted(browser: Any, product: Any):
-    """Cancelled while no worker goes on, with its position; restarted from the first stage, answered, on a timeline."""
+    """Cancelled while no worker runs, with its position; restarted from the first stage, answered, on a timeline."""
     asked = {"user_id": str(uuid.uuid4()), "query": "What changed in the broker?"}
     with product.frozen(product.role_pid("workers")):
         request_id = product.http.post("/api/query", json=asked).json()["request_id"]
@@ -54,7 +54,7 @@ def publish(product: Any, topic: str, **event: Any) -> None:
 
 
 def test_a_user_is_rebuilt_an_insight_retracted_and_the_user_erased(browser: Any, product: Any):
-    """Each from its page: what became of the rebuild is listed, the insight is gone, and erasing takes the typed name."""
+    """Each from its page: the outcome of the rebuild is listed, the insight is removed, and erasing requires the typed name."""
     user, channel = f"u-{uuid.uuid4().hex[:8]}", f"c-{uuid.uuid4().hex[:8]}"
     product.subscribe(user, [channel])
     insight = {
@@ -113,7 +113,7 @@ def test_a_match_is_finalized(browser: Any, product: Any):
 
 
 def test_what_does_not_exist_says_where_to_go_on(browser: Any):
-    """A query and a job that nobody knows: words and a link, no empty page."""
+    """An unknown query and an unknown job: a text and a link, not an empty page."""
     context = browser.context()
     for path, listed in (("/queries", "See the latest queries"), ("/jobs", "See the latest jobs")):
         page = browser.page(f"{path}/{uuid.uuid4()}", context)

@@ -61,7 +61,9 @@ def test_a_search_finds_what_is_far_from_the_end(browser: Any, mark: str, tmp_pa
 
 
 def test_pages_and_columns(browser: Any, mark: str):
-    """Oldest first, fifty a page: the second goes on where the first ended, also after a reload; columns stay in the address."""
+    """Oldest first, fifty per page: the second continues where the first ended, also after a reload; columns stay in the
+    address.
+    """
     page = browser.page(f"/browse?topic={INSIGHTS}&search=1&order=oldest&key={mark}&columns=insight_id")
     ids = page.locator("tbody td:nth-child(4)")
     expect(ids).to_have_count(50)

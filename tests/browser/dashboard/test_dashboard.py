@@ -106,14 +106,14 @@ def test_records_are_followed(browser, product, lived):
 
 
 def test_what_is_held_stands_still(browser, product, lived):
-    """Nothing is added while it is held, and what came meanwhile is there when it goes on."""
+    """Nothing is added while it is held, and the records that arrived meanwhile are shown when it continues."""
     _, channel = lived
     page = browser.page(f"/browse?topic={INSIGHTS}")
     page.get_by_role("button", name="Hold").click()
     expect(page.get_by_role("button", name="Continue")).to_be_visible()
     first, later = f"held-{uuid.uuid4().hex}", browser.page(f"/browse?topic={INSIGHTS}")
     send(product, [{"insight_id": first, "channel_id": channel, "ts": 1_700_000_000_000, "text": "while it was held"}])
-    expect(later.locator("tbody tr", has_text=first)).to_have_count(1)  # whoever does not hold it sees it
+    expect(later.locator("tbody tr", has_text=first)).to_have_count(1)  # visible in every view that is not held
     expect(page.locator("tbody tr", has_text=first)).to_have_count(0)
     page.get_by_role("button", name="Continue").click()
     expect(page.locator("tbody tr", has_text=first)).to_have_count(1)
@@ -171,7 +171,7 @@ def test_the_keyboard_alone_suffices(browser):
 
 
 def test_a_policy_is_tried_over_what_happened(browser, lived):
-    """The live policy and the other one side by side, as figures and as a plot; one that cannot be read is told in a line."""
+    """The live policy and the other one side by side, as figures and as a plot; an unreadable policy gives one line."""
     page = browser.page("/policies")
     page.get_by_label("Readers").fill("10")
     page.get_by_role("button", name="Run").click()

@@ -1,4 +1,4 @@
-"""Who sees and does what in the browser: no more than HTTP gives the same key, whatever a page hides or shows."""
+"""Access and actions by role in the browser: no more than HTTP permits for the same key, with any controls shown."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def select_last(page: Any) -> None:
 
 
 def test_an_admin_sends_a_dead_letter_again(guarded, product, letter):
-    """Looked at, selected, asked for once more, sent; the trace names who did it, and the list says so."""
+    """Opened, selected, confirmed, sent; the trace names the admin, and the list shows it."""
     page = guarded.browser.page(f"{LETTERS}&state=all", guarded.signed_in("admin"))
     row = page.locator(ROWS).first
     expect(row).to_contain_text("waits")
@@ -163,7 +163,7 @@ def failed_jobs(product: Any, count: int) -> tuple[str, list[str]]:
 
 
 def test_a_failed_job_is_restarted_by_whoever_may(guarded, product):
-    """The job of a suspended organization failed; a viewer is told which role it takes, an editor has it made."""
+    """The job of a suspended organization failed; a viewer sees the required role, an editor restarts it."""
     owner, (job_id,) = failed_jobs(product, 1)
     for who in ("viewer", "editor"):
         page = guarded.browser.page(f"/jobs/{job_id}", guarded.signed_in(who))
@@ -185,7 +185,7 @@ def test_a_failed_job_is_restarted_by_whoever_may(guarded, product):
 
 
 def test_failed_jobs_are_restarted_together_by_admins(guarded, product):
-    """Counted first with their reasons, stopped within ten seconds, or restarted; an editor is told which role it takes."""
+    """Counted first with their reasons, stopped within ten seconds, or restarted; an editor sees the required role."""
     owner, ids = failed_jobs(product, 2)
     page = guarded.browser.page("/jobs", guarded.signed_in("editor"))
     expect(page.get_by_text("To restart failed jobs together needs the role admin.")).to_be_visible()
@@ -278,7 +278,7 @@ def test_groups_and_topics_offer_what_a_role_may(guarded, who, resets, publishes
 
 
 def test_who_signed_out_does_nothing_more(guarded, product, letter):
-    """The page was an admin's when it was opened; the action asks anew."""
+    """The page was an admin's when it was opened; the action checks again."""
     context = guarded.signed_in("admin")
     page = guarded.browser.page(LETTERS, context)
     expect(page.locator(ROWS).first).to_contain_text("waits")
@@ -329,7 +329,7 @@ def test_what_a_page_was_sent_does_not_work_from_another_browser(guarded):
     (click,) = [frame for frame in sent if frame.startswith('42["event"')][-1:]
     own = guarded.browser.page("/browse", viewer)
     own.evaluate("message => window.socket.emit('event', message)", json.loads(click[2:])[1])
-    own.get_by_role("button", name="Hold").click()  # by the same socket: the forged one was looked at before
+    own.get_by_role("button", name="Hold").click()  # by the same socket: the forged one was processed before
     expect(own.get_by_role("button", name="Continue")).to_be_visible()
     go_on.click(timeout=5_000)  # it would be called "Hold" again, had the forged one counted
     expect(hold).to_be_visible()

@@ -50,7 +50,7 @@ def test_topics_are_grouped_folded_and_described(browser: Any, foreign: str):
     expect(partitions.first.locator("td").last).to_have_text(re.compile(r"\d B|KiB|MiB"))
     expect(page.get_by_role("region", name="Configuration")).to_contain_text("message.timestamp.type")
     expect(page.get_by_role("region", name="Configuration")).not_to_contain_text("flush.ms")
-    groups = page.get_by_role("region", name="Consumer groups")  # of ours, and of other tests on the same product
+    groups = page.get_by_role("region", name="Consumer groups")  # of all tests
     expect(groups.get_by_role("link", name="insights", exact=True)).to_have_attribute("href", "/groups/insights")
     expect(page.locator(".hw-facts").first).to_contain_text("FULL_TRANSITIVE")
     page.goto(f"/topics/{foreign}")

@@ -108,7 +108,7 @@ def test_a_browser_is_never_served_the_page_before_an_acknowledged_write(page: A
 
 
 def test_a_browser_that_names_a_position_is_served_it(page: Any, season: Season) -> None:
-    """A stored answer to a plain read is none to one with a position, nor the other way round."""
+    """A stored answer to a plain read does not serve one with a position, nor the reverse."""
     page.evaluate(_FETCH, [season.table, {}])
     for goals in (4, 5):
         headers = {"X-Min-Position": season.ends(goals, goals), "X-Max-Wait-Ms": "30000"}
@@ -195,7 +195,7 @@ def test_varnish_that_serves_old_pages_serves_none_to_a_position(caches: dict[st
 def test_varnish_hands_no_private_page_to_another(
     guarded: Any, season: Season, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Neither pages of a user nor, where keys are asked for, any page: each reader is asked for a key of their own."""
+    """Neither pages of a user nor, with keys required, any page: each reader needs an own key."""
     if VARNISHD is None:
         pytest.skip(LEFT_OUT)
     paths = [

@@ -1,4 +1,4 @@
-"""A season that is played while readers look at it, and tabs of readers' pages."""
+"""A season that is played while readers view it, and tabs of readers' pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.browser.conftest import Browser, api_process, watched
 from tests.browser.readers.reading import encoded
 
 TEAMS = ("Home United", "Away City", "Third Rovers", "Fourth Town")
-# Says of a tab whether anybody sees it, as the browser would, and counts what is asked for the moment that it is asked.
+# Reports of a tab whether it is visible, as the browser would, and counts its requests at the moment of the request.
 _WATCHED = """
 const asked = {};
 let open = 0;
@@ -55,7 +55,7 @@ class Season:
         return f"/read/league/{self.name}"
 
     def part(self, tab: str = "table") -> str:
-        """Where a tab is asked for by itself."""
+        """Where a tab requests it alone."""
         return f"{self.page}/{tab}?part=1"
 
     def match(self, number: int) -> str:

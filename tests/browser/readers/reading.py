@@ -1,4 +1,4 @@
-"""What tests of readers' pages look at."""
+"""The pages and elements that tests of readers' pages check."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Reader:
         return f"/read/feed?user={self.user}"
 
     def feed(self) -> Any:
-        """The feed as the API tells it."""
+        """The feed as the API returns it."""
         return self.product.http.get(f"{self.url}/api/users/{self.user}/feed").json()
 
     def reads(self, first: int, count: int, words: tuple[str, ...] = _WORDS) -> None:
@@ -67,13 +67,15 @@ def reader(product: Any, api_url: str) -> Reader:
 
 
 def test_a_feed_by_theme_and_cluster(tab: Any, reader: Reader) -> None:
-    """Who is nobody in particular says whose feed; each cluster is there once, under a theme, its insights folded."""
+    """A visitor without a user names the feed; each cluster is shown once, folded, under the theme of its version."""
     seen = tab("/read/feed").page
     seen.get_by_label("User").fill(reader.user)
     seen.get_by_role("button", name="Show the feed").click()
     expect(seen.get_by_role("heading", name=f"Feed of {reader.user}")).to_be_visible()
     items = reader.feed()["items"]
     expect(seen.locator("article")).to_have_count(len(items))
+    themes = seen.locator("section:has(article) > h2").all_inner_texts()
+    assert sorted(themes) == sorted({item["theme"] for item in items})
     title = items[0]["title"]
     expect(seen.get_by_role("heading", level=3, name=title)).to_have_count(
         sum(1 for one in items if title in one["title"])
@@ -140,7 +142,7 @@ def test_a_refused_question_says_why(browser: Any, tab: Any, reader: Reader) -> 
 
 
 def test_a_deck_of_a_cluster(tab: Any, reader: Reader) -> None:
-    """From a cluster to the form, to the job as it goes on, to the slides, which say what the cluster's insights say."""
+    """From a cluster to the form, to the running job, to the slides, which contain the texts of the cluster's insights."""
     seen = tab(reader.page).page
     seen.locator("article").first.get_by_role("link", name="Make a deck").click()
     seen.get_by_label("Organization").fill(f"org-{reader.user[:8]}")

@@ -103,7 +103,7 @@ def test_an_error_is_no_reason_to_show_nothing(browser: Any, tab: Any, season: A
     expect(seen.page.get_by_role("status")).to_have_text("Updating…")
     expect(goals(seen.page).first).to_be_visible()
     count = seen.requests(season.part())
-    seen.page.clock.run_for(44_000)  # more than twice the time of one that does not fail, and less than was asked for
+    seen.page.clock.run_for(44_000)  # more than twice the time of a successful one, and less than requested
     assert seen.requests(season.part()) == count
     seen.page.unroute_all()
     for _ in range(HIDDEN_MS // 5_000):  # in steps below the time limit of a request, which is of this clock too
@@ -262,7 +262,7 @@ def test_a_full_storage_costs_the_snapshot_alone(tab: Any, season: Any) -> None:
 
 @pytest.mark.requirement("R4.37")
 def test_matches_in_play_are_asked_for_every_few_seconds(tab: Any, season: Any, product: Any) -> None:
-    """A score shows by itself, and what is live is asked for within five seconds."""
+    """A score appears by itself, and the live page is requested within five seconds."""
     answer = product.http.post(
         f"/api/matches/{season.name}-2/score", json={"home_goals": 1, "away_goals": 1, "minute": 20}
     )

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(1800 + 600 * MINUTES)
 def chaos(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     """The exit status of a run, and what it found."""
     command = [str(Path(sys.executable).parent / "highwater"), "chaos", *arguments, "--json", "--keep", str(folder)]
-    # A setting of whoever starts it must not reach its stack: with this one no role would start.
+    # A setting of the caller must not reach its stack: with this one no role would start.
     environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "HIGHWATER_TICK_SECONDS": "3600"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr[-4000:]

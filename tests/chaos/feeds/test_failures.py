@@ -48,7 +48,9 @@ def test_an_emptied_redis_never_gives_a_false_304(product: Product) -> None:
 
 @pytest.mark.requirement("R0.42", "R0.43", "R0.44")
 def test_redis_emptied_and_stopped_changes_no_truth(product: Product) -> None:
-    """FLUSHALL, then Redis stopped: versions stay, rebuilds go on; back, `dirty:channels` is rebuilt (R0.42-R0.44)."""
+    """FLUSHALL, then Redis stopped: versions stay, rebuilds continue; after a restart, `dirty:channels` is rebuilt
+    (R0.42-R0.44).
+    """
     product.publish(INGESTED, insights("mirror", 60))
     product.subscribe("mia", ["mirror"])
     rebuilt(product, "mia")
@@ -148,7 +150,7 @@ def publish(product: Product, rows: list[dict[str, Any]], order: list[str]) -> N
 
 @pytest.mark.requirement("R0.2")
 def test_only_the_decision_worker_decides(product: Product) -> None:
-    """With the decision worker stopped no request appears while reads go on; resumed, it decides (issue, line 7)."""
+    """With the decision worker stopped no request appears while reads continue; resumed, it decides (issue, line 7)."""
     product.publish(INGESTED, insights("judged", 60))
     product.subscribe("jude", ["judged"])
     rebuilt(product, "jude")
@@ -209,7 +211,7 @@ def test_deleted_local_state_decides_the_same(product: Product) -> None:
 
 
 def test_a_broker_that_was_away_is_one_line_and_then_recovery(product: Product) -> None:
-    """Kafka stopped: readiness says so and reads go on; started again, every role recovers and nothing is lost."""
+    """Kafka stopped: readiness reports it and reads continue; started again, every role recovers and nothing is lost."""
     product.publish(INGESTED, insights("outage", 60))
     product.subscribe("otto", ["outage"])
     version = rebuilt(product, "otto")["cluster_version"]

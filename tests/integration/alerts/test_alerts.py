@@ -47,7 +47,7 @@ FROM, TO = "pipeline@highwater.test", ("ops@highwater.test", "boss@highwater.tes
 
 
 def failed(offset: int, **changes: Any) -> Event:
-    """A failed run at a place of the log that no other test uses, told by its offset."""
+    """A failed run at a place of the log that no other test uses, identified by its offset."""
     value = {
         "request_id": RUN,
         "user_id": USER,
@@ -118,7 +118,7 @@ class Hook:
     """A webhook: answers with the next status of its script, then with 204."""
 
     def __init__(self) -> None:
-        self.script: list[int | None] = []  # None: says nothing
+        self.script: list[int | None] = []  # None: no values are given
         self.taken: list[tuple[dict[str, str], dict[str, Any]]] = []
         self.asked = 0
         self.closing = threading.Event()
@@ -140,7 +140,7 @@ class Hook:
                     self.end_headers()
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._httpd.daemon_threads = True
@@ -205,7 +205,7 @@ def count(channel: str, outcome: str) -> float:
 
 @pytest.mark.requirement("R1.35")
 async def test_an_alert_is_told_once_on_every_channel(context: ProcessContext, hook: Hook, offset: int) -> None:
-    """By mail and by webhook, with all that is known; a redelivery tells nobody again, whoever reads it."""
+    """It goes out by mail and by webhook, with all known details; a redelivery sends nothing again, to any reader."""
     mails, events = Mails(), [failed(offset), failed(offset + 1, is_alert=False)]
     with mail_server(mails) as port:
         for _ in range(2):  # the second is another process, which knows only what is stored
@@ -235,7 +235,7 @@ async def test_an_alert_is_told_once_on_every_channel(context: ProcessContext, h
 async def test_what_one_channel_was_told_the_other_is_told_alone(
     context: ProcessContext, hook: Hook, offset: int
 ) -> None:
-    """A worker that ended between two channels goes on with the one that is left."""
+    """A worker that ended between two channels continues with the remaining one."""
     mails, events = Mails(), [failed(offset)]
     async with worker(context, WebhookChannel(hook.url)) as alerts:
         await in_transaction(context, alerts, events)
@@ -246,7 +246,7 @@ async def test_what_one_channel_was_told_the_other_is_told_alone(
 
 
 async def test_a_server_that_comes_back_is_told(context: ProcessContext, offset: int) -> None:
-    """While it is away the batch is held; once it listens the mail comes, and nothing is dead-lettered."""
+    """While it is unavailable the batch is held; once it listens the mail is sent, and nothing is dead-lettered."""
     mails, events, port = Mails(), [failed(offset)], free_port()
     patient = RetryPolicy(first_ms=50, most_ms=50, attempts_max=400)
     before = count("smtp", "attempt_failed")
@@ -261,7 +261,7 @@ async def test_a_server_that_comes_back_is_told(context: ProcessContext, offset:
 
 
 async def test_a_channel_that_stays_down_is_given_up(context: ProcessContext, hook: Hook, offset: int) -> None:
-    """After its attempts: the other was told, the alert is dead-lettered, counted, and the next costs one attempt."""
+    """After its attempts the other one was notified, the alert is dead-lettered and counted, and the next costs one attempt."""
     events, more = [failed(offset)], [failed(offset + 1)]
     before = count("smtp", "attempt_failed"), count("smtp", "failed")
     async with worker(context, mail_channel(free_port(), context), WebhookChannel(hook.url)) as alerts:
@@ -278,7 +278,7 @@ async def test_a_channel_that_stays_down_is_given_up(context: ProcessContext, ho
 async def test_a_channel_that_is_down_does_not_hold_back_the_other(
     context: ProcessContext, hook: Hook, offset: int
 ) -> None:
-    """The webhook is told while the mail server hangs, which is given up within its limit."""
+    """The webhook is called while the mail server hangs, which is abandoned within its limit."""
     mails = Mails(hang=threading.Event())
     with mail_server(mails) as port, pytest.MonkeyPatch.context() as patch:
         patch.setattr(alert_channels, "CALL_SECONDS_MAX", 0.5)
@@ -315,7 +315,7 @@ async def test_a_server_that_drips_is_given_up_in_all(context: ProcessContext, o
         patch.setattr(alert_channels, "MAIL_SECONDS_MAX", 2.0)
         once = RetryPolicy(1, 1, attempts_max=1)
         async with worker(context, mail_channel(listener.getsockname()[1], context), policy=once) as alerts:
-            async with asyncio.timeout(20):  # its drops would go on forever
+            async with asyncio.timeout(20):  # its drops would continue forever
                 await in_transaction(context, alerts, events)
     assert await asyncio.to_thread(gone.wait, 20)
     listener.close()
@@ -389,7 +389,7 @@ async def test_no_text_of_a_run_becomes_a_header(context: ProcessContext, offset
 
 
 async def test_a_storm_is_summed_up(context: ProcessContext, hook: Hook, offset: int) -> None:
-    """As many as the pace allows alone, the rest in the last message, with its runs; all of them are told."""
+    """The pace limits the single messages; the last message has the rest, with its runs; all of them are sent."""
     mails, events = Mails(), [failed(offset + n, request_id=f"run-{n}") for n in range(40)]
     pace: Callable[[], Pace] = lambda: Pace(burst=4)  # noqa: E731
     with mail_server(mails) as port:
@@ -419,7 +419,7 @@ async def test_what_is_too_much_waits_for_its_turn(context: ProcessContext, hook
 
 
 def test_a_person_gets_ten_messages_a_minute_at_most() -> None:
-    """Whatever minute is looked at, of an endless storm."""
+    """This holds for any minute of an endless storm."""
     now = 0.0
     pace = Pace(seconds=lambda: now)
     sent = []
@@ -444,7 +444,7 @@ def test_messages_are_planned(alerts: int, most: int, sizes: list[int]) -> None:
 async def test_what_was_sent_while_the_store_was_away_is_not_sent_again(
     context: ProcessContext, hook: Hook, offset: int
 ) -> None:
-    """The batch is repeated until PostgreSQL is back; the alert is told once, and known to be."""
+    """The batch is repeated until PostgreSQL has recovered; the alert is sent once, and recorded."""
 
     class AwayAfterTheFirst:
         """A pool that loses its server between two transactions."""
@@ -564,7 +564,7 @@ async def test_mail_goes_by_tls_and_signed_in(
 
 @contextlib.contextmanager
 def tls_server(mails: Mails, **more: Any) -> Iterator[int]:
-    """The same, on a port it is told of."""
+    """The same, on a given port."""
     with mail_server(mails, **more) as port:
         yield port
 
@@ -610,7 +610,7 @@ MAIL = {
     ids=str,
 )
 def test_a_wrong_setting_stops_the_program(given: dict[str, str], context: ProcessContext) -> None:
-    """It is named, and what is secret of it is not told."""
+    """The error names it, and does not reveal its secrets."""
     with pytest.raises(ConfigurationError, match=r"^HIGHWATER_ALERT_\w+") as found:
         open_channels(read_settings(given), context.clock)
     assert "hunter2" not in str(found.value)

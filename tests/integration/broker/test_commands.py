@@ -34,7 +34,7 @@ def test_topics_of_others_are_listed_and_shown(environment: dict[str, str], fore
 
 
 def test_records_of_others_are_replayed_and_followed(environment: dict[str, str], foreign: str) -> None:
-    """As JSON, chosen by fields that no schema declares; a topic that is not there is named with one that is near."""
+    """They are shown as JSON, chosen by fields that no schema declares; a missing topic is named with a similar one."""
     replayed = run(environment, "replay", foreign, "--where", "value.n > 2")
     assert [json.loads(line)["value"] for line in replayed.stdout.splitlines()] == [{"n": 3}, {"n": 4}], replayed.stderr
     followed = run(environment, "tail", foreign, "-n", "1", "--no-follow", "--json")
@@ -44,7 +44,9 @@ def test_records_of_others_are_replayed_and_followed(environment: dict[str, str]
 
 
 def test_records_of_others_are_counted_and_compared(environment: dict[str, str], foreign: str) -> None:
-    """By a field that no schema declares, and by key at two times; a topic that is not there is named with one that is near."""
+    """They are grouped by a field that no schema declares, and compared by key at two times; a missing topic is named with a
+    similar one.
+    """
     counted = printed(run(environment, "count", foreign, "--by", "n", "--where", "value.n > 2", "--json"))
     assert counted["values"] == [{"value": 3, "records": 1}, {"value": 4, "records": 1}]
     compared = printed(run(environment, "diff", foreign, "--from", "0/3", "--json"))

@@ -37,7 +37,7 @@ async def test_versions_are_compared(guarded: Api, subject: str) -> None:
 
 
 async def test_a_next_version_is_checked(guarded: Api, subject: str) -> None:
-    """A compatible one, one that lacks a default, and a text that is no schema; none is registered."""
+    """A compatible one, one that lacks a default, and a text that is not a schema; none is registered."""
     path = f"/api/schemas/{subject}/check"
     optional = {"name": "count", "type": "int", "default": 0}
     good = (await guarded.post(path, {"schema": schema(TEXT, NOTE, optional)}, "eye-key")).json()

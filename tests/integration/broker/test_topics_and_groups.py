@@ -59,7 +59,7 @@ async def test_a_topic_of_others_is_described_and_listed(guarded: Api, foreign: 
 
 
 def test_one_read_serves_all_groups_that_wait_at_one_record(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrivals by place: the first record at or after each; two places in a partition are two reads, whatever the groups."""
+    """Arrivals by place: the first record at or after each; two places in a partition are two reads, for any number of groups."""
     topic = fresh("lags")
     admin = AdminClient({"bootstrap.servers": stack.kafka})
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)

@@ -34,7 +34,7 @@ LATER_MS = NOW_MS + 5_000
 
 @dataclass
 class Scripted:
-    """An embedder that does as it is told: a vector is of the length of its text."""
+    """A scripted embedder: a vector depends on the length of its text."""
 
     basis_id: str = "scripted@4"
     calls_at_once: int = 1
@@ -117,7 +117,9 @@ async def case(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[C
 
 @pytest.mark.requirement("R3.13")
 async def test_what_waits_gets_its_vector(case: Case):
-    """Rows without a vector and stale ones get one of title and content; it is an update, told once a source, in a version."""
+    """Rows without a vector and stale ones get one of title and content; it is an update, published once per source, in a
+    version.
+    """
     await case.rows.namespace()
     await case.rows.put("a", ["one", "two"], title="T")
     await case.rows.put("b", ["three"], vector=[[9, 9, 9, 9]], embedding_stale=True)
@@ -296,7 +298,7 @@ async def test_vectors_of_another_are_not_mixed(case: Case):
 
 
 async def test_a_killed_worker_leaves_no_claim(case: Case):
-    """When its connection ends, another goes on with its source at once."""
+    """When its connection ends, another worker continues with its source at once."""
     await case.rows.namespace()
     await case.rows.put("a", ["text"])
     holder = await asyncpg.connect(case.url)
@@ -310,7 +312,7 @@ async def test_a_killed_worker_leaves_no_claim(case: Case):
 
 
 async def test_the_topic_wakes_it(case: Case, stack: Stack, monkeypatch: pytest.MonkeyPatch):
-    """An event is enough: nothing is looked for meanwhile."""
+    """An event is enough: no poll is needed."""
     monkeypatch.setattr(backfill, "POLL_SECONDS", 300.0)
     await case.rows.namespace()
     connector = Backfill(case.url, replace(case.context, clock=lambda: LATER_MS), case.embedder)
@@ -326,8 +328,8 @@ async def test_the_topic_wakes_it(case: Case, stack: Stack, monkeypatch: pytest.
 
 
 async def test_a_namespace_keeps_the_model_of_its_vectors(case: Case):
-    """Beside a new model the one before goes on with the namespaces that have vectors of it, until the new one has made them all;
-    without vectors, or with the new model's, they are the new one's. None is named as left over.
+    """Beside a new model the previous one continues with the namespaces that have vectors of it, until the new one has
+    computed all; namespaces without vectors, or with the new model's, belong to the new one. None is reported as unassigned.
     """
     older = Scripted(basis_id="older@4")
     for ns, model in (("old", older.basis_id), ("new", case.embedder.basis_id), ("empty", None)):
@@ -343,7 +345,7 @@ async def test_a_namespace_keeps_the_model_of_its_vectors(case: Case):
             return rows == [("empty", "scripted@4"), ("new", "scripted@4"), ("old", "scripted@4")]
 
         await until(are_switched, "all namespaces are of the new model")
-    assert older.texts in ([], ["text of old"])  # whoever is faster
+    assert older.texts in ([], ["text of old"])  # either of them may be faster
     assert sorted(case.embedder.texts) == ["text of empty", "text of new", "text of old"]
     assert connector._worker._named == set()
 
@@ -379,7 +381,7 @@ async def test_an_index_that_was_left_half_made_is_made_again(case: Case, monkey
 
 
 async def test_an_index_of_holes_is_made_anew(case: Case, monkeypatch: pytest.MonkeyPatch):
-    """R3.21: that of a hot namespace when a fifth of it is holes, another's when half is; it is looked at now and then."""
+    """R3.21: the index of a hot namespace at a fifth of holes, another one at a half; the holes are counted periodically."""
     monkeypatch.setattr(chunk_indexes, "COMPARED_MAX", 5)
     monkeypatch.setattr(chunk_indexes, "_HOT_LOOK_MS", 0)
     monkeypatch.setattr(chunk_indexes, "_OTHER_LOOK_MS", 0)
@@ -389,7 +391,7 @@ async def test_an_index_of_holes_is_made_anew(case: Case, monkeypatch: pytest.Mo
     keeper = ChunkIndexes(case.url, case.context.clock)
 
     async def files() -> dict[str, int]:
-        """The file that each index is in: another one after it was made anew."""
+        """The file of each index: a rebuilt index has another one."""
         rows = await case.rows.pool.fetch("SELECT ns, pg_relation_filenode(name::regclass) AS file FROM chunk_indexes")
         return {row["ns"]: row["file"] for row in rows}
 
@@ -409,7 +411,7 @@ async def test_an_index_of_holes_is_made_anew(case: Case, monkeypatch: pytest.Mo
 
 @pytest.mark.requirement("R3.21")
 async def test_indexes_of_hot_namespaces_come_first(case: Case, monkeypatch: pytest.MonkeyPatch):
-    """They are built before all others, and made anew before them (R3.21)."""
+    """They are built and rebuilt before all others (R3.21)."""
     monkeypatch.setattr(chunk_indexes, "COMPARED_MAX", 5)
     monkeypatch.setattr(chunk_indexes, "_HOT_LOOK_MS", 0)
     monkeypatch.setattr(chunk_indexes, "_OTHER_LOOK_MS", 0)

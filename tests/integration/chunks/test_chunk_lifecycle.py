@@ -1,4 +1,4 @@
-"""From the sink of chunks through the agent that decides to the sinks that mark and take away: what becomes of chunks."""
+"""From the sink of chunks through the deciding agent to the sinks that mark and remove: the history of chunks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TEN, SIX = tuple(range(10)), tuple(range(6))
 
 @dataclass
 class Flow:
-    """Everything between what is submitted and what becomes of it, without a broker between them."""
+    """All steps from submitted chunks to their outcome, without a broker between them."""
 
     context: ProcessContext
     now_ms: int = NOON
@@ -83,7 +83,7 @@ class Flow:
         await self.deliver(batch)
 
     async def deliver(self, batch: Sequence[Event]) -> None:
-        """A batch to the sink of chunks, and what follows from it to whoever it is for."""
+        """Deliver a batch to the sink of chunks, and the resulting events to their consumers."""
         self.log.append(batch)
         await in_transaction(self.context, ChunksSink(self.context, load_passports()), batch)
         for progress in await self._published(INGEST_PROGRESSED):
@@ -258,7 +258,7 @@ async def test_of_two_ingests_at_once_the_later_one_counts(flow: Flow):
 
 
 async def test_orphans_are_kept_for_their_grace(flow: Flow):
-    """Then they are in the archive and nowhere else; one that came back within it is not."""
+    """Then they are in the archive and nowhere else; one that returned within the grace is not."""
     await flow.ingest("second", SIX)
     flow.now_ms += 6 * DAY_MS
     await flow.sweep()

@@ -1,4 +1,4 @@
-"""The sums of words: whatever changes chunks, they are those of the chunks that are found."""
+"""The sums of words: after any change of chunks they equal those of the chunks that are found."""
 
 from __future__ import annotations
 

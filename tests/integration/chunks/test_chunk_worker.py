@@ -32,7 +32,7 @@ def worker(parts: Addresses, tmp_path: Path) -> Iterator[Worker]:
 
 
 def tell(kafka: Kafka, revision: int, **more: Any) -> None:
-    """Progress, as the sink of chunks tells it."""
+    """Publish progress, as the sink of chunks does."""
     event = progress(revision, **more)
     kafka.send(INGEST_PROGRESSED, f"{event['ns']}|{event['slot']}|{event['source_id']}", **event)
 

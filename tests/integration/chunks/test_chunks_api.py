@@ -1,4 +1,4 @@
-"""Chunks over HTTP on real parts: ingesting, what became of it, searching, lifecycles, what is told of searches, and who may."""
+"""Chunks over HTTP on real parts: ingests, their status, searches, lifecycles, counts of searches, and authorization."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def post(api: Api, body: Any, token: str | None = None) -> httpx.Response:
 
 @pytest.mark.requirement("R3.25")
 async def test_chunks_are_taken_down_as_events(stack, api, codec):
-    """202 with an id; the last position of each partition is told, and the end counts what was sent."""
+    """202 with an id; the answer has the last position of each partition, and the end has the number of sent chunks."""
     window = {"source": "github", "page_from": 1, "page_to": 3, "cursor": None, "limit": 100, "truncated": False}
     chunk = {"chunk_no": 0, "content": "first", "title": "T", "url": "https://example.org", "embedding": [1.0, 0.5]}
     body = {
@@ -193,7 +193,7 @@ async def test_a_bad_chunk_is_left_to_the_sink(stack, api, codec, chunk):
     assert (event["chunk_no"], event["content"]) == (sent["chunk_no"], sent["content"])
 
 
-# -- what became of it ------------------------------------------------------------------------------------------------------
+# -- status -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("R3.25")
@@ -432,7 +432,7 @@ async def test_what_a_search_has_embedded_is_paid_by_its_organization(
 
 
 class Embeddings(JsonService):
-    """A service of embeddings that says how many tokens it read; `texts`: what it was asked for, in order."""
+    """A service of embeddings that reports the number of tokens read; `texts`: the requested texts, in order."""
 
     def __init__(self, tokens: int) -> None:
         super().__init__("/v1")
@@ -521,7 +521,7 @@ async def test_a_search_is_conditional(api, seeds, ns):
         {"neighbours": 1},
     ):
         assert (await api.get(SEARCH, params={**params, **other})).headers["etag"] != tag, other
-    moment = {**params, "as_of": "1796083200000"}  # the same moment, told otherwise
+    moment = {**params, "as_of": "1796083200000"}  # the same moment, in another notation
     assert (await api.get(SEARCH, params=moment)).headers["etag"] == tag
     await seeds.run("UPDATE chunk_namespaces SET alpha = 0.5 WHERE ns = $1", ns)
     assert (await api.get(SEARCH, params=params, If_None_Match=tag)).status_code == 200
@@ -598,7 +598,7 @@ async def test_a_search_of_a_moment_has_the_texts_of_then(api, seeds, ns):
 
 
 async def test_a_search_is_narrowed_and_shows_what_stands_around(api, seeds, ns):
-    """To a window of publication, to some chunks of a source; chunks beside a result come only where they are asked for."""
+    """By a window of publication, by some chunks of a source; neighbours of a result are returned only on request."""
     await store_namespace(seeds, ns)
     await store_chunk(seeds, ns, 0, content="before it", published_at=NOW)
     await store_chunk(seeds, ns, 1, content="the outbox", published_at=NOW)
@@ -614,7 +614,7 @@ async def test_a_search_is_narrowed_and_shows_what_stands_around(api, seeds, ns)
 
 
 async def test_a_namespace_that_nobody_has_heard_of(api, ns):
-    """No results, and a tag all the same."""
+    """There are no results, but still an ETag."""
     answer = await api.get(SEARCH, params={"ns": ns, "q": "a"})
     assert (answer.status_code, answer.json()["results"]) == (200, [])
     assert (await api.get(SEARCH, params={"ns": ns, "q": "a"}, If_None_Match=answer.headers["etag"])).status_code in (
@@ -658,11 +658,11 @@ async def test_a_search_waits_for_its_position(api, seeds, ns):
     assert (await api.get(SEARCH, params=params, X_Min_Position=positions)).status_code == 200
 
 
-# -- what is told of searches -------------------------------------------------------------------------------------------------
+# -- counts of searches -----------------------------------------------------------------------------------------------------
 
 
 async def test_searches_are_counted_and_told(own_settings, stack, seeds, codec, ns):
-    """A 304 counts too, a namespace that is not there does not; what was not told yet is told at the end."""
+    """A 304 counts too, a missing namespace does not; unpublished counts are published at the end."""
     await store_namespace(seeds, ns)
     starts = ends(stack, SERVED)
     with running_api(own_settings()) as running:

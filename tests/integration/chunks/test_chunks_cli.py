@@ -66,7 +66,7 @@ async def test_a_file_is_sent(stack, api_environment, codec, tmp_path: Path):
 
 
 async def test_a_command_waits_for_the_end(stack, seeds, api_environment):
-    """What became of the ingest is its output; a chunk that was refused is exit status 1."""
+    """It prints the outcome of the ingest; a refused chunk gives exit status 1."""
     ingest_id = str(uuid.uuid4())
     rows = [{"ns": "docs", "slot": "main", "source_id": source, "content": "a", "chunk_no": 4} for source in ("a", "b")]
     sending = asyncio.create_task(

@@ -61,7 +61,7 @@ class Document:
         return event(topic, value, partition=partition, offset=at, arrived_ms=at)
 
     def chunk(self, number: int = 0, content: str = "Text", *, at: int | None = None, **changes: Any) -> Event:
-        """A chunk of the ingest under way."""
+        """A chunk of the ingest in progress."""
         value = {
             "ingest_id": self.ingest,
             **self.key,
@@ -98,7 +98,7 @@ class Document:
         return [letter.reason for letter in dead]
 
     async def decision(self, ingest: str | None = None) -> Event:
-        """What the decision worker makes of the last progress told, after a long silence if it has to wait."""
+        """The decision of the decision worker after the last published progress, after a long silence if it has to wait."""
         told = [one for one in await self.published(PROGRESSED) if one["ingest_id"] == (ingest or self.ingest)][-1]
         row = progressed(None, told)
         decision = decide(row, self.now_ms) or decide(row, self.now_ms + ABANDONED_MS)
@@ -106,7 +106,7 @@ class Document:
         return self._event(DECIDED, dict(decided_event(row, decision, self.now_ms)))
 
     async def ended(self, count: int, **changes: Any) -> dict[str, Any]:
-        """End the ingest under way after so many chunks, and have it decided; its row."""
+        """End the ingest in progress after this many chunks, and have it decided; return its row."""
         assert await self.stores(self.end(count, **changes)) == []
         assert await self.stores(await self.decision()) == []
         return await self.counters()
@@ -218,7 +218,7 @@ async def test_what_a_batch_did_is_told(document: Document):
 
 @pytest.mark.requirement("R3.3")
 async def test_identical_chunks_are_not_written(document: Document):
-    """Row versions, times and vectors stay as they were; nothing of it is told but the count (R3.3)."""
+    """Row versions, times and vectors are unchanged; only the count is published (R3.3)."""
     chunks = [document.chunk(number, f"Text {number}", embedding=vector(number + 1)) for number in range(3)]
     await document.stores(*chunks)
     before, versions = await document.rows(), await document.published(BUMPED)
@@ -335,7 +335,7 @@ async def test_a_chunk_that_does_not_say_whose_it_is_belongs_to_no_ingest(docume
 
 
 async def test_a_number_with_another_text_in_one_ingest_is_refused(document: Document):
-    """The first counts; the same text again is no fault."""
+    """The first counts; the same text again is not a fault."""
     assert await document.stores(document.chunk(0, "a"), document.chunk(0, "a"), document.chunk(0, "b")) == ["repeated"]
     assert await document.stores(document.chunk(0, "a"), document.chunk(0, "c")) == ["repeated"]
     assert await document.counted() == (1, 0, 0, 2)
@@ -368,7 +368,7 @@ async def ten(document: Document) -> None:
 
 @pytest.mark.requirement("R3.19")
 async def test_ten_chunks_ingested_again_as_six_mark_exactly_four(document: Document):
-    """Only of this source; told, reported, and hidden by a new version (R3.20)."""
+    """Only those of this source are marked, published, reported, and hidden by a new version (R3.20)."""
     await document.stores(*[document.chunk(number, source_id="b.md") for number in range(9)])
     await ten(document)
     versions = len(await document.published(BUMPED))
@@ -400,7 +400,7 @@ async def test_ten_chunks_ingested_again_as_six_mark_exactly_four(document: Docu
 async def test_an_ingest_that_is_not_complete_marks_nothing(
     document: Document, count: int, changes: dict[str, Any], outcome: str
 ):
-    """Partial, truncated, cut off, with more chunks than its end told, or empty: whatever it does not name stays."""
+    """Partial, truncated, cut off, with more chunks than its end announced, or empty: chunks that it does not name stay."""
     await ten(document)
     chunks = [document.chunk(number, f"Text {number}") for number in range(6 if count else 0)]
     await document.stores(document.end(count), *chunks)
@@ -441,7 +441,7 @@ async def test_a_superseded_ingest_marks_nothing_and_its_chunks_fail(document: D
 
 
 async def test_what_is_marked_is_not_marked_again(document: Document):
-    """Its grace goes on, and no later ingest counts it."""
+    """Its grace continues, and no later ingest counts it."""
     await ten(document)
     await document.stores(document.chunk(0, "Text 0"))
     await document.ended(1)
@@ -568,7 +568,7 @@ async def test_a_decision_that_is_ahead_waits_for_the_sink_of_chunks(stack: Stac
 
 
 async def test_the_log_read_into_an_empty_store_gives_the_same_rows(stack: Stack):
-    """Whatever batches it comes in, and with ends before or behind their data."""
+    """This holds for any batches, and with ends before or after their data."""
     async with own_database(stack) as context:
         document = Document(context)
         records: list[tuple[str, dict[str, Any]]] = []

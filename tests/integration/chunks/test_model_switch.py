@@ -49,7 +49,7 @@ async def context(stack, seeds, monkeypatch) -> AsyncIterator[ProcessContext]:
 
 
 class Gated:
-    """An embedder that gives so many vectors and then waits."""
+    """An embedder that returns N vectors and then waits."""
 
     calls_at_once = 1
 
@@ -115,8 +115,8 @@ async def next_vectors(context: ProcessContext, ns: str) -> int:
 
 
 async def test_built_in_vectors_become_those_of_the_local_model(own_settings, seeds, context):
-    """Half way the old ones are compared, and after a worker that was killed the next one goes on; at the end all change at once,
-    and what nobody finds now loses its own. The answer names the model that compared; progress is told while it lasts.
+    """Half way the old ones are compared, and after a killed worker the next one continues; at the end all change at once,
+    and chunks that are no longer found lose their own. The answer names the model that compared; progress is published meanwhile.
     """
     older, local = BuiltInEmbedder(), LocalEmbedder(read_settings({}).model_dir)
     ns = await filled(seeds, older)
@@ -138,7 +138,7 @@ async def test_built_in_vectors_become_those_of_the_local_model(own_settings, se
             assert (told["embedding_model"], told["switch"]["embedding_model"]) == (older.basis_id, local.basis_id)
             assert told["switch"]["made"] == 2
             (checked,) = await check_embedder(own_settings(HIGHWATER_EMBEDDER="local"))
-            assert "; 1 namespace in a change of embedding model: 1 vectors missing, expected end " in checked.detail
+            assert "; 1 namespace in a change of embedding model: 1 vector missing, expected end " in checked.detail
         assert await next_vectors(context, ns) == 2  # what was made stays
         version = await context.pool.fetchval("SELECT version FROM resource_versions WHERE key = $1", f"ns:{ns}")
         asked = Gated(local, 2)

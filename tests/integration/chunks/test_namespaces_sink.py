@@ -57,7 +57,7 @@ async def chunk(
     age_days: float = 0.0,
     **columns: Any,
 ) -> None:
-    """A chunk as the sink of chunks stores it, marked so many days before noon, or not."""
+    """A chunk as the sink of chunks stores it, marked this many days before noon, or unmarked."""
     content = f"{ns} {source_id} {number}"
     born = to_datetime(int(NOON - age_days * DAY_MS))
     row = {
@@ -155,7 +155,7 @@ async def test_the_configuration_wins_at_the_start(context: ProcessContext):
 
 
 async def test_two_that_see_a_namespace_first_make_one_row(context: ProcessContext):
-    """Side by side, in whatever order they name them."""
+    """They run concurrently, and name namespaces in any order."""
     names = [f"n-{number}" for number in range(40)]
     await asyncio.gather(*(ensure(context, reversed(names) if odd else names) for odd in (False, True) * 4))
     assert await context.pool.fetchval("SELECT count(*) FROM chunk_namespaces") == 40
@@ -165,7 +165,7 @@ async def test_two_that_see_a_namespace_first_make_one_row(context: ProcessConte
 
 
 def rated(ns: str, is_hot: bool, queries_per_day: float, at_ms: int, offset: int = 0) -> Any:
-    """A rating as the agent tells it."""
+    """A rating as the agent publishes it."""
     value = {"ns": ns, "is_hot": is_hot, "queries_per_day": queries_per_day, "decided_at": at_ms}
     return event(NAMESPACE_RATED, value, offset=offset)
 
@@ -177,7 +177,9 @@ async def ratings(context: ProcessContext) -> list[tuple[str, bool, float]]:
 
 
 async def test_the_latest_rating_counts(context: ProcessContext):
-    """Within a batch and between batches, whatever comes late or again; pages get a version where temperatures changed."""
+    """This holds within a batch and between batches, for late and repeated ratings; pages get a version if temperatures
+    changed.
+    """
     await ensure(context, ["docs", "new"])
     sink = NamespacesSink(context)
     batch = [rated("docs", True, 120.5, NOON), rated("docs", False, 3, NOON - 1, 1), rated("new", False, 9, NOON, 2)]
@@ -196,7 +198,7 @@ async def test_the_latest_rating_counts(context: ProcessContext):
 
 
 async def test_a_namespace_without_chunks_is_not_rated(context: ProcessContext):
-    """What nobody stored has no row, however often it is asked for; a rating that is none is put aside."""
+    """A namespace without chunks has no row, for any number of searches; an invalid rating is dead-lettered."""
     wrong = rated("a|b", True, 1_000, NOON)
     dead = await in_transaction(context, NamespacesSink(context), [rated("nothing", True, 1_000, NOON), wrong])
     assert [letter.reason for letter in dead] == ["separator"]
@@ -302,7 +304,7 @@ async def test_cold_chunks_go_only_where_the_passport_says_so(context: ProcessCo
 
 
 async def test_much_is_taken_away_in_bounded_parts(context: ProcessContext, monkeypatch: pytest.MonkeyPatch):
-    """Each with its events; in the end nothing is left, and each chunk was told once."""
+    """Each part is stored with its events; in the end nothing is left, and each chunk was published once."""
     monkeypatch.setattr(namespaces, "_CHUNKS_MAX", 4)
     for number in range(12):
         await chunk(context, number, source_id=f"{number % 3}.md", marked_days=8 + number)
@@ -333,7 +335,7 @@ async def waiting_backend(context: ProcessContext) -> int:
 
 
 async def test_a_sweep_that_is_cut_off_is_done_again(context: ProcessContext, monkeypatch: pytest.MonkeyPatch):
-    """What it took away and told stays; the next one finds the rest, and each chunk is told once."""
+    """What it removed and published stays; the next sweep finds the rest, and each chunk is published once."""
     monkeypatch.setattr(namespaces, "_CHUNKS_MAX", 4)
     for number in range(8):
         await chunk(context, number, source_id=f"{number // 4}.md", marked_days=20 - number)
@@ -352,7 +354,7 @@ async def test_a_sweep_that_is_cut_off_is_done_again(context: ProcessContext, mo
 
 
 async def test_a_chunk_that_is_revived_meanwhile_stays(context: ProcessContext):
-    """The sweep waits for whoever has the source, and looks again."""
+    """The sweep waits for the lock of the source, and checks again."""
     await chunk(context, 1, marked_days=8)
     await chunk(context, 2, marked_days=8)
     async with transaction(context.pool) as ingest:

@@ -74,9 +74,9 @@ async def test_a_service_puts_the_results_in_order(
 async def test_without_its_answer_results_are_in_the_order_of_their_scores(
     own_settings: Callable[..., Any], seeds: Any, service: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    """It fails, answers something else, or not in time: the answer says so, and is no answer for who asks again.
+    """It fails, answers something else, or not in time: the answer reports it, and is not reused for the next caller.
 
-    After a failure it is left alone for a while.
+    After a failure the service is not called for a while.
     """
     monkeypatch.setattr(reranker, "REST_SECONDS", 0.0)
     monkeypatch.setattr(reranker, "CALL_SECONDS_MAX", 1.0)

@@ -23,7 +23,7 @@ MODEL, LENGTH = "scripted@4", 4
 
 
 class Counting:
-    """An embedder whose vectors are of the letters of their texts; it remembers what it was asked for."""
+    """An embedder whose vectors depend on the letters of their texts; it remembers the requested texts."""
 
     basis_id, calls_at_once, is_of_meaning = MODEL, 1, True
 
@@ -107,7 +107,7 @@ def paragraphs(count: int, first: int = 0) -> list[str]:
 
 
 async def told_numbers(case: Case) -> list[int]:
-    """The numbers of chunks whose new vectors were told of, in order."""
+    """The numbers of chunks whose new vectors were published, in order."""
     events = await in_outbox(case.context, "chunks.chunk-changed")
     return [change["chunk_no"] for event in events for change in event["changes"]]
 
@@ -144,7 +144,7 @@ async def test_a_paragraph_that_is_gone_costs_none(case: Case):
 
 
 async def test_equal_texts_are_embedded_once(case: Case):
-    """Of one batch each text is asked for once, and all its chunks get the vector."""
+    """Of one batch each text is requested once, and all its chunks get the vector."""
     await case.edit("a", ["same", "other", "same", "same"])
     await case.edit("b", ["same"])
     assert await case.fill() == ["same", "other"]
@@ -162,7 +162,7 @@ async def test_texts_that_changed_twice_before_the_worker_came(case: Case):
 
 
 async def test_another_title_is_another_text(case: Case):
-    """What is embedded is title and text, so a moved text under another title is embedded anew."""
+    """Title and text are embedded together, so a moved text under another title is embedded again."""
     await case.edit("a", ["one", "two"], title="Before")
     await case.fill()
     await case.edit("a", ["new", "one"], title="After")

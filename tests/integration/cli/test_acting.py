@@ -96,7 +96,7 @@ async def test_a_user_is_rebuilt_and_erased(stack, api, seeds, act):
 
 
 async def test_a_match_is_finalized(stack, api, seeds, act):
-    """What is no result is a wrong use, and a match that nobody knows is refused."""
+    """An invalid result is wrong use, and an unknown match is refused."""
     now = to_datetime(api.clock())
     await seeds.insert("league_seasons", season="cli")
     await seeds.insert(

@@ -108,7 +108,7 @@ def test_a_reader_that_leaves_ends_tail_quietly(environment):
 
 
 def test_undecodable_records_are_shown_as_such(environment, stack):
-    """A record that is no event is shown with the reason and its bytes, and does not end tail."""
+    """An invalid record is shown with the reason and its bytes, and does not end tail."""
     produce(stack, TOPIC, b"garbage", key=b"\xff", headers=[])
     shown = tail(environment, TOPIC, 1)[0]
     assert (shown["bytes_base64"], shown["key"]) == ("Z2FyYmFnZQ==", "\\xff")
@@ -123,7 +123,7 @@ def produce(stack: Any, topic: str, value: bytes, *, key: bytes, headers: list[t
 
 
 def test_dead_letters_are_listed_redriven_and_dropped(environment, stack):
-    """A dead letter goes back into the partition it came from as it was, and is deleted only when told to."""
+    """A dead letter is returned unchanged to the partition it came from, and is deleted only by an explicit command."""
     topic, origin = "feeds.plan-changed", "feeds.plan-changed/5/0"
     headers = [("ce_id", b"77"), ("dlq_reason", b"not_avro"), ("dlq_detail", b"d"), ("dlq_origin", origin.encode())]
     produce(stack, f"{topic}.dlq", b"\x01bytes", key=b"ada", headers=headers)
@@ -196,7 +196,7 @@ def test_describe_shows_what_the_broker_holds(environment):
 
 
 async def test_doctor_says_what_makes_vectors(environment, tmp_path):
-    """The model by its name and what waits for it; one that is missing, damaged or not there to be asked for, with the remedy."""
+    """The model by its name and its backlog; a missing, damaged or unreachable one is shown with the remedy."""
 
     async def check(**more: str) -> Check:
         (found,) = await check_embedder(read_settings({"DATABASE_URL": environment["DATABASE_URL"], **more}))
@@ -216,7 +216,7 @@ async def test_doctor_says_what_makes_vectors(environment, tmp_path):
 
 
 def test_doctor_finds_fresh_parts_well(environment):
-    """Every part of a stack is well; one that is away is bad, named, and makes the status 1."""
+    """Every part of a stack is healthy; an unavailable one is named, and makes the status 1."""
     # The consumers of this session's stack are run by other tests, if at all: their lag is none of this one's business.
     checks = {row["name"]: row["state"] for row in json.loads(run(environment, "doctor", "--json").stdout)}
     assert {"ok"} == {

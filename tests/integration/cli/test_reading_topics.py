@@ -61,7 +61,7 @@ def test_a_topic_is_compared_with_itself_earlier_and_with_another(environment):
 
 
 def test_top_shows_what_goes_on(api_environment):
-    """Topics, consumers and routes as JSON and as tables; a part that is away is named, and the status is 1."""
+    """Topics, consumers and routes as JSON and as tables; an unavailable part is named, and the status is 1."""
     told = printed(run(api_environment, "top", "--json", "--interval", "0.5"))
     assert {one["topic"] for one in told["topics"]} >= {PLANS, "feeds.insight-ingested"}
     assert {one["group"] for one in told["groups"]} >= {"alerts"}

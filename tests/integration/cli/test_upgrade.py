@@ -31,7 +31,7 @@ async def test_it_tells_what_init_would_do_and_who_is_connected(stack: Stack) ->
         finally:
             await older.close()
         assert state == "warning"
-        assert told.startswith(f"of several versions: 0.0.1 (1 connections), {version('highwater')} (")
+        assert told.startswith(f"of several versions: 0.0.1 (1 connection), {version('highwater')} (")
         assert await _applied(context) == applied
 
 

@@ -81,7 +81,7 @@ def test_a_selection_is_read_and_no_more(hw, published):
 
 
 async def test_it_reads_where_a_loop_runs(hw, published):
-    """A notebook runs a loop of its own: reading works all the same, batch by batch too, and may be left early."""
+    """A notebook runs its own loop: reading still works, batch by batch too, and may be stopped early."""
     assert len(hw.topic(TOPIC, key=published[0]["channel_id"])) == COUNT
     tables = hw.batches(TOPIC)
     assert next(tables).num_rows == 0
@@ -113,7 +113,7 @@ def test_dead_letters_read_like_their_topic(hw, stack):
 
 
 def test_bad_questions_are_refused(hw):
-    """An offset that is not there, a time that is none, a condition that does not parse."""
+    """A missing offset, an invalid time, a condition that does not parse."""
     with pytest.raises(InvalidSelectionError, match=r"partition \d holds 0 to"):
         hw.topic(TOPIC, start=10**12)
     with pytest.raises(InvalidSelectionError, match="yesterday"):

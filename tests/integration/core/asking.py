@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 # Each call comes from an address of its own: wrong keys slow an address down.
 _CALLS = itertools.count(1)
-# A closing code of ours says the status behind 4,000.
+# Our closing codes are the HTTP status plus 4,000.
 _CODES = range(4400, 4500)
 
 
@@ -106,7 +106,7 @@ class _Socket:
         raise AssertionError
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Note whether it was told something, or sent away."""
+        """Note whether it was sent a message, or closed."""
         if self.answer.done() or message["type"] == "websocket.accept":
             return
         if message["type"] == "websocket.send":

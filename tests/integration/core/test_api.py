@@ -273,7 +273,9 @@ async def test_a_repeat_with_other_content_is_told_at_once(http, seeds: Seeds) -
 
 @pytest.mark.parametrize("topic", ["queries.query-submitted", "jobs.job-submitted"])
 async def test_a_job_or_query_that_repeats_with_other_content_is_told_at_once(http, seeds: Seeds, topic: str) -> None:
-    """`X-Conflicts` and `conflicts`, as of insights: compared with what is stored, and within the body; the same is none."""
+    """`X-Conflicts` and `conflicts`, as for insights: compared with the stored one, and within the body; an equal repeat is not
+    a conflict.
+    """
     user = "11111111-1111-4111-8111-111111111111"
     of_topic = {
         "queries.query-submitted": lambda name, said: {"request_id": name, "user_id": user, "query": said, "ts": 1},
@@ -307,7 +309,9 @@ async def test_a_pattern_is_no_channel(http, channel: str) -> None:
 
 
 async def test_what_became_of_a_rebuild_is_asked_by_its_position(http, seeds: Seeds) -> None:
-    """`Location` of the demand; not yet known is 503, never 404; what is no demand of the user is 404 or 400, by its form."""
+    """`Location` of the demand; one that is not stored yet is 503, never 404; a position that is not a demand of the user is
+    404 or 400, by its form.
+    """
     await seeds.user("w/1", [])
     answer = await http.post("/api/users/w%2F1/rebuild?if_new=true")
     position, where = answer.json()["positions"][0], answer.headers["location"]
@@ -539,7 +543,7 @@ async def test_a_read_as_a_user_is_activity_at_most_once_in_five_minutes(stack, 
 
 
 async def test_changes_are_resumable(stack, http, codec) -> None:
-    """A stream of changes resumed with the id of its last event goes on right after it: nothing missed, nothing twice."""
+    """A stream of changes that resumes with the id of its last event continues right after it: nothing is lost or repeated."""
     from highwater.connectors.kafka.producer import AsyncProducer
 
     producer = AsyncProducer({"bootstrap.servers": stack.kafka}, client_id="test")
@@ -609,7 +613,7 @@ async def test_changes_show_what_the_caller_may_read(stack, guarded: Api, codec)
     assert not seen["ada-key"] & set(others)
 
 
-# A value for each form of an id in a path; what has it is not there, but in some lists.
+# A value for each form of an id in a path; resources with it are missing, except in some lists.
 _IDS = {"uuid": "0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b", "^[0-9a-f]{64}$": "0" * 64}
 _STREAMS = ("/api/changes", "/api/jobs/{job_id}/events")
 _VALIDATORS = ("etag", "x-resource-version", "x-caused-by", "x-pending", "x-stale", "age")
@@ -658,7 +662,7 @@ async def test_every_get_has_a_head_and_sends_what_is_documented(guarded: Api, s
 
 
 async def test_an_open_stream_does_not_hold_up_the_end(own_settings) -> None:
-    """A server told to stop ends its streams of changes at once instead of waiting for them."""
+    """A server that receives the signal ends its streams of changes at once instead of waiting for them."""
     with running_api(own_settings()) as running:
         async with running.client() as client, client.stream("GET", "/api/changes") as response:
             lines = response.aiter_lines()

@@ -37,7 +37,7 @@ PLACES = ("a", "b", "none")
 USERS = {place: str(uuid.uuid4()) for place in PLACES}
 ORGS = {"a": "acme", "b": "bolt", "none": "no-such-org"}
 BLOBS = {place: digit * 64 for place, digit in zip(PLACES, "abc", strict=True)}
-# An open namespace for everybody, a closed one, and one that nobody has heard of.
+# An open namespace, a closed one, and an unknown one.
 SPACES = {"a": "docs", "b": "closed", "none": "no-such-space"}
 LIMITED = ApiKey(b"feeds-only", Principal(Role.ADMIN, key_id="limited", scopes=frozenset({"feeds"})))
 # Fewer than there are connections to Redis (8): on a busy machine a request that waits for one may be refused with 503.
@@ -122,14 +122,14 @@ def expected(access: Access, who: Who, place: str) -> int | str:
 
 
 def _of_bound(access: Access, who: Who, role: Role, place: str) -> int | str:
-    """The same of somebody who is bound, and whose role may be enough."""
+    """The same for a bound caller, whose role may be sufficient."""
     others = 404 if access.owned_by in SECRET else 403
     if access.owned_by in (OwnedBy.NAMESPACE, OwnedBy.INGEST):
         return LET_IN if place == "a" else others
     if access.owned_by is OwnedBy.LISTED and who.user is not None:
         return LET_IN
     if access.owned_by is OwnedBy.BLOB and who.org is None:
-        return 403  # it reads for no organization, whatever the blob
+        return 403  # it reads for no organization, for any blob
     is_own = access.owned_by in OF_USERS and who.user == place
     if access.owned_by is OwnedBy.QUERY:
         is_own = is_own and who.org is not None  # nobody else would pay
@@ -217,7 +217,7 @@ BODIES: dict[str, Callable[[str], Any]] = {
     "POST /api/cache/invalidate": lambda _: {"keys": ["ads:all"]},
     "PUT /api/ads/{ad}": lambda _: {},
 }  # fmt: skip
-# What is named by these is of the same place whatever the operation.
+# Resources with these names belong to the same owner in every operation.
 FIXED = {
     "season": "s",
     "match": "m",
@@ -229,7 +229,7 @@ FIXED = {
     "group": "g",
     "curation_id": "x",
 }
-# What their body names is looked at before anything else of it.
+# The resource named in their body is checked before anything else in it.
 NAMED_IN_BODY = {
     *(f"POST /api/matches/{{match}}/{name}" for name in ("votes", "comments")),
     *(
@@ -266,7 +266,7 @@ async def send(world: World, who: Who, request: Request) -> Answer:
     body = json.dumps(BODIES[operation](request.place)).encode() if operation in BODIES else b""
     more = {}
     if request.access.owned_by not in LOOKED_UP and operation not in ENDING:
-        # Who may is decided before this is looked at: whoever is let in is told 400, and what comes after costs the test nothing.
+        # Authorization is decided before this is read: an admitted caller gets 400, and later steps cost the test nothing.
         more = {"x_min_position": "nonsense"}
         body = body if operation in NAMED_IN_BODY or not body else b"{"
     kind = "application/json" if body else ""
@@ -393,7 +393,7 @@ def test_nobody_brings_the_api_down(answers: dict[tuple[Who, Request], Answer]) 
 def test_what_is_others_looks_like_what_does_not_exist(
     world: World, answers: dict[tuple[Who, Request], Answer]
 ) -> None:
-    """To whoever is bound and owns neither, the same status and the same words, whatever the operation."""
+    """A bound caller that owns neither gets the same status and the same text, for every operation."""
     compared = 0
     for (who, request), answer in answers.items():
         if request.place != "b" or not request.access.is_secret or not who.is_bound or "b" in (who.user, who.org):

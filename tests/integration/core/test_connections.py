@@ -163,7 +163,7 @@ def test_a_body_in_the_same_piece_is_no_field(served: Served):
 
 
 def test_400_half_open_connections_end(served: Served):
-    """Those that say nothing and those that stop within a field: 408, and nothing is left of them."""
+    """Silent ones and those that stop within a field get 408, and nothing is left of them."""
     began = time.monotonic()
     half = [served.open(b"" if number % 2 else REQUEST + b"X: ") for number in range(400)]
     assert {status(answer(connection)) for connection in half} == {408}
@@ -212,7 +212,7 @@ def test_who_does_not_read_is_cut_off(served: Served):
 
 
 def test_connections_have_a_number():
-    """Of one address and of all; the next is told, and what ends makes room."""
+    """The numbers per address and in total are limited; the next one is refused, and a closed one frees its place."""
     settings = Settings(connections_max=8, connections_per_address_max=4)
     with serving(settings, Limits()) as served:
         held = [served.open() for _ in range(4)]
@@ -250,7 +250,7 @@ def test_a_socket_stands_longer_than_a_request_may(served: Served):
     ids=["bytes", "pieces"],
 )
 def test_a_message_of_a_socket_has_a_bound(served: Served, send: Callable[[Any], None]):
-    """64 KiB and a thousand pieces; closed with 1009, which pieces that nobody reads may overtake, and let go of."""
+    """64 KiB and a thousand pieces; it is closed with 1009, which unread pieces may overtake, and released."""
     with connect(f"ws://127.0.0.1:{served.port}/", compression=None) as connection:
         connection.send("x" * 1000)
         assert connection.recv(20) == "1000"

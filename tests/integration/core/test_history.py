@@ -99,7 +99,7 @@ async def test_stages_are_timed_from_their_capture(services: Services, seeds: Se
 
 
 async def test_nothing_is_measured_while_postgresql_is_unavailable(own_settings: Callable[..., Settings]) -> None:
-    """Kafka is not asked for what could not be stored."""
+    """Kafka is not queried for a sample that could not be stored."""
     services = make_services(own_settings(), MovableClock())
     recorder = HistoryRecorder(services)
     assert not await recorder.record(NOW_MS)
@@ -145,7 +145,7 @@ async def test_a_minute_without_a_sample_is_null(http: httpx.AsyncClient, seeds:
 async def test_a_group_and_a_topic_of_others_are_recorded_once_somebody_looked(
     http: httpx.AsyncClient, services: Services, seeds: Seeds, stack: Stack
 ) -> None:
-    """From the first request on, by partition; the 20 that were looked at last, for a day; one that is not there is 404."""
+    """From the first request on, by partition; the 20 that were requested last, for a day; a missing one is 404."""
     await seeds.run("DELETE FROM history_watched")
     begin = step_of(NOW_MS)
     span = {"from": iso_from_ms(begin - SAMPLE_MS), "to": iso_from_ms(begin + 2 * SAMPLE_MS)}

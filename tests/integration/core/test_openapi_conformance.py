@@ -1,7 +1,7 @@
-"""The API against its own OpenAPI document: schemathesis sends what it allows and what it forbids, at the edges of every schema.
+"""The API against its own OpenAPI document: schemathesis sends valid and invalid requests, at the edges of every schema.
 
-`HIGHWATER_FUZZ_EXAMPLES=500` has it also send so many requests drawn by chance for each operation, others each time, and follow
-what they create.
+`HIGHWATER_FUZZ_EXAMPLES=500` has it also send this many random requests for each operation, others each time, and follow
+their results.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def own_settings(own_settings: Any, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 async def seeds(seeds: Seeds) -> Seeds:
-    """No sink runs here; every rebuild that is asked for counts as stored, or reading one would wait and be a 503."""
+    """No sink runs here; every requested rebuild counts as stored, or reading one would wait and be a 503."""
     for partition in range(TOPICS[REBUILD_DEMANDED].partitions):
         await seeds.account_for(Position(REBUILD_DEMANDED, partition, 10**15))
     return seeds

@@ -29,7 +29,7 @@ def actions(stack: Stack, codec: Codec, is_wanted: Callable[[dict[str, Any]], bo
 
 
 async def of_request(stack: Stack, codec: Codec, answer: Any, count: int) -> list[dict[str, Any]]:
-    """The records of a request, once there are so many."""
+    """The records of a request, once there are enough."""
     request_id = answer.headers["x-request-id"]
 
     async def look() -> list[dict[str, Any]] | None:

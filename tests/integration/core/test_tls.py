@@ -1,4 +1,4 @@
-"""The API over TLS, by itself and behind a proxy: who trusts it, what a browser is told, and whose word on the client counts."""
+"""The API over TLS, alone and behind a proxy: which clients trust it, the headers for browsers, and which proxy is believed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECRET = {"Authorization": "Bearer root-key"}
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Known to nobody else."""
+    """An authority that no other client knows."""
     return Authority(tmp_path_factory.mktemp("certificates"))
 
 
@@ -40,7 +40,7 @@ def encrypted(authority: Authority, *names: str) -> dict[str, Any]:
 
 
 async def test_the_api_speaks_tls(authority: Authority, own_settings):
-    """By its authority it is trusted and by nothing else; cookies are `Secure`; browsers are told to come so again."""
+    """Clients trust it by its authority only; cookies are `Secure`; browsers get `Strict-Transport-Security`."""
     settings = own_settings(HIGHWATER_API_KEYS=KEYS, **encrypted(authority, "hw.example", "localhost"))
     with running_api(settings, is_awaited=False) as api:
         port = api.url.rsplit(":", 1)[1]
@@ -72,7 +72,7 @@ def test_clients_name_an_authority(authority: Authority, own_settings, tmp_path:
 
 
 def test_a_handshake_that_never_ends_ends(authority: Authority, monkeypatch: pytest.MonkeyPatch):
-    """Who connects and says nothing is sent away before any protocol of ours begins."""
+    """A client that connects and stays silent is disconnected before the HTTP protocol begins."""
     monkeypatch.setattr("highwater.api.core.protocol.TLS_HANDSHAKE_SECONDS", 1.0)
     pair = authority.sign("localhost")
     with serving(Settings(tls_cert_file=pair.certificate, tls_key_file=pair.key), Limits()) as served:
@@ -89,7 +89,7 @@ def test_a_handshake_that_never_ends_ends(authority: Authority, monkeypatch: pyt
 
 @pytest.mark.parametrize("given", [("cert",), ("key",), ("cert", "other"), ("missing", "key")])
 def test_a_certificate_that_cannot_be_used_stops_the_program(authority: Authority, given: tuple[str, ...]):
-    """Without its key, with another's, or not there: one line that names the settings."""
+    """Without its key, with another's, or missing: one line that names the settings."""
     pair = authority.sign("localhost")
     files = {"cert": pair.certificate, "key": pair.key, "other": authority.sign("other").key, "missing": Path("/none")}
     certificate = next((files[name] for name in given if name in ("cert", "missing")), None)

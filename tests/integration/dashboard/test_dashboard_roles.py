@@ -89,8 +89,8 @@ def socket_of(api: Api, page: str, cookie: str | None) -> Iterator[Socket]:
 
 @pytest.mark.parametrize("path", SHOWN)
 def test_nobody_unknown_gets_a_page(api: Api, path: str) -> None:
-    """A browser without a cookie, and one with a simulated one, is asked for a key and led back; the address holds nothing
-    else.
+    """A browser without a cookie, or with an invalid one, gets the sign-in form and returns afterwards; the address contains
+    nothing else.
     """
     for cookies in ({}, {COOKIE: "made-up"}):
         answer = httpx.get(f"{api.url}{path}", cookies=cookies, timeout=SECONDS)
@@ -153,7 +153,7 @@ def test_a_page_holds_what_a_key_may_see(api: Api, who: str, path: str, says: st
 
 
 def test_a_page_listens_to_the_browser_it_was_sent_to(api: Api) -> None:
-    """Whoever reads its id in a log has no use of it: not without a cookie, nor with somebody else's."""
+    """The id of a page from a log is useless: it is refused without a cookie and with another user's cookie."""
     with signed_in(api, "admin") as admin, signed_in(api, "viewer") as viewer:
         page = page_id(admin.get(LETTERS).text)
         for cookie in (None, "made-up", viewer.cookies[COOKIE]):

@@ -50,7 +50,7 @@ class Provider:
             return False
 
     def consent(self, url: str, **form: str) -> httpx.Response:
-        """Send its form, as somebody who is asked; without following where it leads."""
+        """Send its form as the asked user; without following the redirect."""
         return httpx.post(url, data=form)
 
     def id_token(self, who: str, *, client_id: str = "highwater-web", issuer: str | None = None) -> str:
@@ -196,7 +196,7 @@ def test_an_answer_that_this_browser_did_not_ask_for_signs_nobody_in(api: Api, p
 
 
 def test_an_id_token_of_another_attempt_is_refused(provider: Provider, browser) -> None:
-    """The nonce ties the token to the browser's attempt, whatever code was slipped in."""
+    """The nonce ties the token to the browser's attempt, for any injected code."""
     url = httpx.URL(begin(browser))
     landed = browser.get(provider.consent(str(url.copy_set_param("nonce", "another")), sub="ada").headers["location"])
     assert (landed.status_code, COOKIE in browser.cookies) == (401, False)
@@ -222,7 +222,7 @@ def test_a_sign_in_leads_to_pages_of_ours_only(provider: Provider, browser, want
 
 # The last of the module, since it ends the module's provider.
 async def test_the_providers_outage(api: Api, provider: Provider, own_settings, browser) -> None:
-    """Tokens of known keys and sessions go on; a new sign-in, and an API that never saw the keys, say 503."""
+    """Tokens of known keys and sessions still work; a new sign-in, and an API that never loaded the keys, answer 503."""
     token = provider.id_token("ada")
     assert await status_of(api, token, "/api/users/ada/feed") == 200
     assert sign_in(browser, provider, "ada").status_code == 200

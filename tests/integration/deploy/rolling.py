@@ -29,7 +29,7 @@ from tests import ROOT
 
 # The commit whose migrations and schemas tests/contract/last_release.json has.
 LAST_RELEASE = "1f759fc"
-# Those who store and decide before those who let clients in: what a new API writes is then read by nobody who is older.
+# The writing and deciding roles start before the APIs: so no older process reads what a new API writes.
 ORDER = ("sinks", "materializers", "workers", "worker", "api")
 READY_SECONDS_MAX = 240.0
 _ASKED_SECONDS_MAX = 30.0
@@ -135,7 +135,7 @@ class Clients:
                         return
                     try:
                         work(client, number)
-                    except Exception as error:  # noqa: BLE001 - a thread of a test: told by the test
+                    except Exception as error:  # noqa: BLE001 - a thread of a test: reported by the test
                         self.failures.append(repr(error))
 
         return run
@@ -166,7 +166,7 @@ class Clients:
         if answer is None:
             return
         if answer.status_code in (202, 404) and path not in self.versions:
-            return  # not there yet
+            return  # missing so far
         if answer.status_code != 200:
             self.failures.append(f"GET {path}: {answer.status_code} {answer.text[:200]}")
             return

@@ -1,4 +1,4 @@
-"""The embedded stack with its real parts: it starts, keeps its data, comes back, and leaves nothing behind."""
+"""The embedded stack with its real parts: it starts, keeps its data, restarts, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -26,11 +26,18 @@ import redis
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from highwater.deploy.local.control import await_ready, start_detached, status, stop
-from highwater.deploy.local.errors import AlreadyRunningError, NotReadyYetError, PartFailedError, PortTakenError
+from highwater.deploy.local.errors import (
+    AlreadyRunningError,
+    MisconfiguredError,
+    NotReadyYetError,
+    PartFailedError,
+    PortTakenError,
+)
 from highwater.deploy.local.part import Addresses
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.redis import server_program
 from highwater.deploy.local.stack import LocalStack
+from highwater.deploy.local.state import read_state
 from highwater.deploy.local.supervisor import Plan, Role
 from highwater.deploy.local.watched import restart_pause_seconds
 
@@ -158,7 +165,7 @@ def test_one_redis_of_somebody_elses_holds_everything(stack: LocalStack, private
 
 
 def test_topics_are_never_made_by_accident(stack: LocalStack):
-    """Asking for a topic that nobody declared does not make it."""
+    """Reading an undeclared topic does not create it."""
     admin = AdminClient({"bootstrap.servers": stack.addresses.kafka})
     admin.list_topics("never-declared", timeout=10)
     assert "never-declared" not in admin.list_topics(timeout=10).topics
@@ -259,7 +266,7 @@ def test_data_and_addresses_survive_a_crash_of_every_part(stack: LocalStack):
 
 
 def test_a_given_address_is_used_and_a_taken_port_avoided(stack: LocalStack, private_dir: Path):
-    """A second stack starts only what it was not given, beside the first; its folder, made anew, is empty."""
+    """A second stack starts only the missing services, beside the first; its recreated folder is empty."""
     known = stack.addresses
     given = Addresses(known.kafka, known.schema_registry, known.database)
     for _ in range(2):
@@ -286,7 +293,7 @@ def test_a_given_address_that_does_not_answer_is_named(
 
 
 def test_an_asked_for_port_that_is_taken_is_an_error(tmp_path: Path):
-    """A default port moves on when it is taken; one that was asked for is refused."""
+    """A used default port is replaced; a requested one is refused."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         taken = listener.getsockname()[1]
         ports = PortBook(tmp_path)
@@ -356,6 +363,19 @@ def test_a_oneshot_that_fails_stops_the_start(plan: Plan):
     roles = (Role("migrate", ("sh", "-c", "echo no such column; exit 3"), oneshot=True), *plan.roles[1:])
     with pytest.raises(Exception, match=r"(?s)migrate: ended with status 3.*no such column"):
         start_detached(Plan(plan.data_dir, plan.given, roles))
+    assert not status(plan.data_dir)["running"]
+
+
+@pytest.mark.parametrize("is_oneshot", [True, False])
+def test_a_role_that_refuses_a_setting_ends_the_start(plan: Plan, is_oneshot: bool):
+    """The start does not wait for its time limit; the error is the role's one line, and nothing is left running."""
+    broken = Role("broken", ("sh", "-c", "echo highwater: X is wrong >&2; exit 2"), oneshot=is_oneshot)
+    with pytest.raises(MisconfiguredError, match=r"^broken cannot start: X is wrong$"):
+        start_detached(replace(plan, roles=(*plan.roles, broken)))
+    found = read_state(plan.data_dir)
+    assert found is not None
+    assert found["phase"] == "failed"
+    assert all(one["pid"] is None or is_gone(one["pid"]) for one in found["parts"])
     assert not status(plan.data_dir)["running"]
 
 

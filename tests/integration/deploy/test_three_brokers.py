@@ -83,7 +83,7 @@ def installation(stack: Stack, brokers: Brokers, tmp_path: Path) -> Installation
 
 
 def test_the_file_runs_as_it_says_and_outlives_a_broker(installation: Installation):
-    """`init` and every role start by the file, each is healthy by its own check; one broker is killed: writes go on."""
+    """`init` and every role start by the file, each is healthy by its own check; one broker is killed: writes continue."""
     brokers = installation.brokers
     with installation.running() as roles:
         for one in roles:
@@ -109,7 +109,7 @@ def test_the_file_runs_as_it_says_and_outlives_a_broker(installation: Installati
 
 
 def write_everywhere(brokers: Brokers) -> list[str]:
-    """What was refused of one record with acks=all to each partition of the topics that nobody reads."""
+    """The refusals of one record with acks=all to each partition of the topics without readers."""
     refused: list[str] = []
     producer = Producer({"bootstrap.servers": brokers.addresses, "acks": "all", "delivery.timeout.ms": 60_000})
     for topic in map(dead_letter_topic, TOPICS.values()):
@@ -230,7 +230,7 @@ def test_one_of_each_of_two_is_killed_under_load(installation: Installation):
 
 
 def kill_one_of_each(installation: Installation, roles: Sequence[Running], writers: Sequence[Writer]) -> None:
-    """One after the other a broker and the first of each role; after each, writes go on."""
+    """One after the other a broker and the first of each role; after each, writes continue."""
 
     def until_written(count: int, what: str) -> None:
         goals = [len(writer.acknowledged) + count for writer in writers]

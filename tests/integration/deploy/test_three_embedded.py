@@ -76,7 +76,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_broker_and_a_process_of_each_role_die_and_come_back(folder: Path):
-    """Topics have three replicas; with a broker and the first of each role killed, writes go on and all is ready again."""
+    """Topics have three replicas; with a broker and the first of each role killed, writes continue and all is ready again."""
     found = status(folder)
     expected = {"kafka", "kafka_2", "kafka_3", "api", "init", *ROLES, *(f"{name}-2" for name in ROLES)}
     assert expected <= {part["name"] for part in found["parts"] if part["ready"]}

@@ -129,7 +129,7 @@ class Running:
 
 @dataclass
 class Installation:
-    """What the file starts of ours: `there` says where services are, everything else is the file's."""
+    """The product's services of the file: `there` has the addresses of services, everything else is the file's."""
 
     brokers: Brokers
     there: Mapping[str, str]
@@ -149,7 +149,7 @@ class Installation:
 
     @contextmanager
     def running(self, count: int = 1) -> Iterator[Sequence[Running]]:
-        """`init` run to its end, then so many of each role, healthy by the file's check; ended with the block."""
+        """`init` run to its end, then N of each role, healthy by the file's check; ended with the block."""
         done = run(self.environment("init"), *OURS["init"]["command"])
         assert done.returncode == 0, done.stderr
         with ExitStack() as stack:

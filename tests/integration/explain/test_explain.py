@@ -63,7 +63,7 @@ class Log:
 
 
 async def _feed(log: Log, seeds: Seeds, user: str, channel: str) -> dict[str, Position]:
-    """Two insights on their way to the feed of a user, in the log and in PostgreSQL."""
+    """Publish two insights for the feed of a user, and store them in the log and in PostgreSQL."""
     places: dict[str, Position] = {}
     for seq in (1, 2):
         insight = {
@@ -142,7 +142,7 @@ async def test_a_feed_leads_back_to_the_first_insight(stack, seeds: Seeds, codec
 async def test_a_cluster_leads_to_its_rebuild_and_its_insights(
     stack, seeds: Seeds, codec: Codec, explainer: Explainer
 ) -> None:
-    """Each member at its place in the log, under the rebuild in which it entered; a cluster that is not there is refused."""
+    """Each member has its place in the log, under the rebuild in which it entered; a missing cluster is refused."""
     user, channel = fresh("user"), fresh("channel")
     places = await _feed(Log(stack.kafka, codec), seeds, user, channel)
     tree = (await explainer.cluster(user, "a", NOW_MS)).document()["tree"]

@@ -11,7 +11,7 @@ DIMENSIONS = 384
 
 @dataclass
 class Service:
-    """An OpenAI-shaped embedding service that does as it is told."""
+    """A scripted embedding service with OpenAI's API."""
 
     mode: str = "good"
     asked: list[list[str]] = field(default_factory=list)

@@ -110,7 +110,7 @@ class Case:
         return (await self.answers())[-1]
 
     async def answers(self, topic: str = REBUILD_FINISHED) -> list[dict[str, Any]]:
-        """What the outbox tells of the user."""
+        """The events of the user in the outbox."""
         return await in_outbox(self.context, topic, self.user)
 
     async def state(self) -> tuple[int, int | None, int]:

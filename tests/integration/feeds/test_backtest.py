@@ -85,7 +85,7 @@ async def test_a_recorded_history_is_asked_for_again(stack) -> None:
 
 
 async def test_insights_are_read_by_either_time(stack) -> None:
-    """As their producers tell it, or as they arrived."""
+    """The producer's time, or the arrival."""
     seeds = Seeds(await make_database(stack.database, "backtest_test"))
     async with await open_pool(seeds.url, size_max=2) as pool:
         assert await read_span(pool, by_arrival=False) is None

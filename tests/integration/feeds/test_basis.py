@@ -1,4 +1,4 @@
-"""Bases on a real store: fitted when due, rolled out behind the readers' back, whole at the switch, whatever is killed."""
+"""Bases on a real store: fitted when due, rolled out in the background, complete at the switch, with any process killed."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Store:
         return (await self.active()).startswith(prefix) and await self.is_settled() and await self.lacking() == 0
 
     async def changes(self) -> list[dict[str, Any]]:
-        """What the outbox tells of bases."""
+        """The events about bases in the outbox."""
         return await in_outbox(self.context, BASIS_CHANGED)
 
     async def check_vectors(self) -> None:
@@ -165,7 +165,9 @@ async def store(stack: Stack) -> AsyncIterator[Store]:
 
 
 async def test_a_basis_is_fitted_to_a_thousand_texts(store: Store):
-    """At 1,000 insights, not before: every vector is made anew and moved, one event tells it; none of producers' changes."""
+    """At 1,000 insights, not before: every built-in vector is recomputed and moved, one event is published; producers' vectors
+    are unchanged.
+    """
     await store.ingest_foreign()
     await store.ingest(998)
     assert await step(store, store.worker()) == 0
@@ -202,7 +204,7 @@ async def test_killed_after_any_step_it_goes_on(store: Store):
 
 
 async def test_cancelled_at_any_moment_it_goes_on(store: Store):
-    """Workers that are cancelled after a few milliseconds, again and again, still end in the new basis, told once."""
+    """Workers that are cancelled after a few milliseconds, again and again, still end in the new basis, published once."""
     await store.ingest(1_300)
     assert await step(store, store.worker()) == 1  # the fit, which takes longer than these live
     for turn in range(12):
@@ -242,7 +244,7 @@ async def test_two_workers_share_nothing(store: Store):
 
 
 async def test_a_worker_that_was_followed_stores_nothing(store: Store):
-    """One that hung past its lease rolls nothing out when it goes on, although it believes in its lease."""
+    """A worker that hung past its lease rolls nothing out when it continues, although it believes in its lease."""
     await store.ingest(1_300)
     worker, pool = store.worker(), store.context.pool
     async with pool.acquire() as tx, holding(tx, pool, LeaseKind.EMBED, "runner", seconds=600) as worker._lease:
@@ -291,7 +293,7 @@ async def test_a_switch_waits_for_a_batch_under_way(store: Store):
 
 
 async def test_a_corpus_of_one_text_is_no_corpus(store: Store, monkeypatch: pytest.MonkeyPatch):
-    """A thousand times the same text: no basis, one look at it, and the next when there is a tenth more."""
+    """A thousand times the same text gives no basis, one check, and the next check when there is a tenth more."""
     looks = []
     fit = embed.fit_in_child
 
@@ -313,7 +315,7 @@ async def test_a_corpus_of_one_text_is_no_corpus(store: Store, monkeypatch: pyte
 
 
 async def test_a_fit_that_fails_changes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch):
-    """A process that dies or takes too long is an error in the log; the store goes on in its basis."""
+    """A process that dies or takes too long is an error in the log; the store keeps its basis."""
     with monkeypatch.context() as patched:
         patched.setattr(embed, "_FIT_SECONDS_MAX", 0.05)
         with pytest.raises(BasisFitError, match="took over"):

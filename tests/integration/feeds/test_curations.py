@@ -27,7 +27,7 @@ from tests.integration.records import record_at
 
 
 class Reader(Case):
-    """A user who says what the clusters are."""
+    """A user who curates clusters."""
 
     said: int = 0
 
@@ -58,7 +58,7 @@ class Reader(Case):
         return {one["cluster_id"]: one for one in json.loads(await self.sql(query, self.user) or "[]")}
 
     async def rebuilt(self) -> dict[str, Any]:
-        """The clusters of a rebuild that is asked for as a curation asks: only where it changes something."""
+        """The clusters of a rebuild requested by a curation: only if it changes something."""
         answer = await self.rebuild(forced=False)
         assert (answer["outcome"], answer["reason"]) == ("rebuilt", "")
         return await self.clusters()
@@ -116,7 +116,7 @@ async def test_what_a_reader_says_outlives_rebuilds_until_it_is_undone(reader: R
 
 
 async def test_a_split_is_kept_where_new_insights_go(reader: Reader):
-    """Of what was merged: the part has an id of its own, both sides go on, and what is new goes to the side that it is like."""
+    """Of a merged cluster: the part has its own id, both sides continue, and a new insight goes to the more similar side."""
     first = await reader.clusters()
     one, other = first
     await reader.stores(reader.says("merge", cluster_id=one, cluster_ids=[other]))
@@ -152,7 +152,7 @@ async def test_an_event_that_comes_again_changes_nothing(reader: Reader):
 
 
 async def test_an_undo_of_a_curation_that_rests_makes_no_version(reader: Reader):
-    """What changes nothing that is shown keeps the version, and is asked for once."""
+    """A curation without a visible change keeps the version, and is requested once."""
     await reader.stores(reader.says("rename", cluster_id="gone", label="x"))
     assert (await reader.rebuild(forced=False))["reason"] == "unchanged"
     assert (await reader.rebuild(forced=False))["reason"] == "nothing_new"
@@ -256,7 +256,7 @@ async def test_what_does_not_fit_the_clusters_that_are_seen_is_refused(
 
 
 async def test_there_is_room_for_a_hundred(http, seeds: Seeds, seen: list[str]) -> None:
-    """The next one is a conflict; a name for what has one is taken all the same."""
+    """The next one is a conflict; renaming is still accepted."""
     await seeds.rebuild("full", [cluster("a", seen[:4]), cluster("b", seen[4:])])
     first = await http.put("/api/users/full/clusters/a/label", json={"label": "x"})
     held = [first.headers["location"].rsplit("/", 1)[1], *(f"c{n}" for n in range(CURATIONS_MAX - 1))]

@@ -78,7 +78,7 @@ async def case(stack: Stack, service: Service) -> AsyncIterator[Case]:
 
 
 async def test_vectors_are_filled_in(case: Case):
-    """Each waiting row gets the service's vector, of unit length, with its basis id; an empty text is asked for too."""
+    """Each waiting row gets the service's vector, of unit length, with its basis id; an empty text is requested too."""
     first, second = (await case.insight("some text"))[0], (await case.insight(""))[0]
 
     async def filled() -> bool:
@@ -128,7 +128,7 @@ async def test_a_service_that_fails_holds_back_and_is_given_up(case: Case, mode:
 
 
 async def test_it_recovers(case: Case):
-    """A service that comes back before the wait is over fills what waited."""
+    """A service that recovers before the wait is over fills the waiting rows."""
     case.service.mode = "failing"
     name, _ = await case.insight("some text")
     worker = case.worker()

@@ -53,12 +53,12 @@ def subscribed(user: str, channels: list[str]) -> Any:
 
 
 def heads(context: ProcessContext, message: Message) -> list[dict[str, Any]]:
-    """What a record tells."""
+    """The heads in a record."""
     return list(context.codec.decode(NOVELTY, message.value())["heads"])
 
 
 async def published(context: ProcessContext, reader: Reader, channel: str, count: int) -> list[Message]:
-    """The records that tell of a channel, once so many users heard."""
+    """The records about a channel, once this many users were notified."""
     from tests.integration.connecting import until
 
     def look() -> list[Message] | None:
@@ -89,7 +89,7 @@ async def test_ten_thousand_subscribers(stack: Stack, context: ProcessContext, f
 
 
 async def test_a_channel_without_subscribers_is_announced(context: ProcessContext, fanout: Fanout):
-    """Nobody to tell: the channel is no longer dirty all the same, and one that does not exist stops nothing."""
+    """Without subscribers the channel is still no longer dirty, and a missing one stops nothing."""
     channel = await channel_with(context, 7, [])
     assert await in_transaction(context, fanout, [dirty(channel), dirty(fresh("nowhere"))]) == []
     query = "SELECT announced_seq FROM channels WHERE channel_id = $1"
@@ -108,7 +108,7 @@ async def test_a_subscription_to_a_quiet_channel_is_answered(stack: Stack, conte
 
 
 async def test_a_thousand_long_channels_take_several_records(stack: Stack, context: ProcessContext, fanout: Fanout):
-    """A user with as many channels as may be, and ids as long as may be, is told in records of at most 256 KB."""
+    """A user with the maximum number of channels, and ids of maximum length, gets records of at most 256 KB."""
     user = f"{fresh('u')}{'u' * 480}"
     channels = [f"{fresh('long')}{'c' * 480}" for _ in range(1_000)]
     await context.pool.executemany(

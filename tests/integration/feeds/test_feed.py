@@ -88,7 +88,7 @@ async def test_a_retracted_insight_is_left_out_of_the_feed(http, seeds: Seeds) -
     await seeds.run("UPDATE insights SET retracted_at = now() WHERE insight_id = $1", ids[0])
     await seeds.rebuild("flo", [cluster("a", ids)])
     (item,) = (await http.get("/api/users/flo/feed")).json()["items"]
-    assert ids[0] not in str(item)  # nor in the summary, though the one that is stored tells of it
+    assert ids[0] not in str(item)  # nor in the summary, though the stored one mentions it
     assert item["representative"]["insight_id"] in ids[1:]
 
 
@@ -210,7 +210,7 @@ async def test_the_304_of_what_is_new_reads_no_payload(http, seeds: Seeds, redis
 
 
 async def test_who_knows_a_newer_version_than_redis_is_not_refused(http, seeds: Seeds) -> None:
-    """A version read a moment ago elsewhere is no mistake, though Redis still vouches for the one before."""
+    """A version that was just read elsewhere is valid, though Redis still serves the one before."""
     ids = await seeds.channel("f17", 5)
     await seeds.rebuild("leo", [cluster("a", ids)])
     await http.get("/api/users/leo/feed")
@@ -493,7 +493,7 @@ async def test_a_kept_title_is_not_paid_again(written: Api, seeds: Seeds, chat: 
 
 
 async def test_a_title_does_not_outlive_what_it_was_written_of(written: Api, seeds: Seeds, chat: ChatServer) -> None:
-    """Once an insight is retracted what was written of its cluster is not shown; it is written anew of the rest."""
+    """Once an insight is retracted, the title and summary of its cluster are not shown; they are written again from the rest."""
     ids = await seeds.channel("m6", 3)
     kept = {"title": "Told too much", "summary": f"What {ids[2]} said.", "written_version": 1}
     await seeds.rebuild("mat", [cluster("a", ids, **kept)])
@@ -584,7 +584,7 @@ async def _answers(http: httpx.AsyncClient, user: str) -> bool:
 
 @pytest.mark.parametrize("step", ["500", "401", "html", "broken", "half", "prose"])
 async def test_every_kind_of_nonsense_is_one_error(chat: ChatServer, step: str) -> None:
-    """Error pages, half documents and prose all end in ModelError, whatever the client library makes of them."""
+    """Error pages, half documents and prose all end in ModelError, for any error of the client library."""
     model = ChatModel(
         ChatEndpoint(chat.url, None, seconds_max=30), "m", policy=RetryPolicy(first_ms=1, most_ms=1, attempts_max=2)
     )
@@ -609,7 +609,7 @@ async def test_silence_ends_at_the_time_limit(chat: ChatServer) -> None:
 
 
 async def test_a_reader_who_leaves_does_not_end_the_build(written: Api, seeds: Seeds, chat: ChatServer) -> None:
-    """The build goes on for the others and is stored, though the reader that started it is gone."""
+    """The build continues for the other readers and is stored, though the reader that started it has left."""
     ids = await seeds.channel("m4", 5)
     await seeds.rebuild("moe", [cluster("a", ids)])
     chat.release.clear()

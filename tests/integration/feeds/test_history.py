@@ -46,7 +46,7 @@ async def test_a_version_from_before_is_served_as_it_is(http, seeds: Seeds) -> N
 
 
 async def test_what_is_no_cluster_comes_with_the_first_page(http, seeds: Seeds) -> None:
-    """Pages join to all clusters; places outside and what died are told once, also to who asks what is new."""
+    """Pages join to all clusters; places outside and dead clusters are returned once, also to a reader of changes."""
     await seeds.rebuild("pat", [cluster(name, [name]) for name in "abc"], outside=["i9"])
     for query, told in (("", {"outside"}), ("&since=0", {"outside", "died"})):
         first = (await http.get(f"/api/users/pat/clusters?limit=2{query}")).json()
@@ -240,7 +240,7 @@ async def test_a_life_is_conditional(http, api: Api, seeds: Seeds) -> None:
 
 
 async def test_a_cluster_nobody_had_has_no_life(http, seeds: Seeds) -> None:
-    """404 for a cluster of another user, of no user, and for whatever `*` would match; ids are taken as they are sent."""
+    """404 for a cluster of another user, of no user, and for any `*`; ids are used as they are sent."""
     await _three_versions(seeds, "cal")
     await seeds.rebuild("cam", [cluster("mine/ü", ["i1"])])
     for path in ("cam/clusters/a/history", "nobody/clusters/a/history"):

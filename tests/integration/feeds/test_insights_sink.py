@@ -99,7 +99,7 @@ async def test_what_is_new_among_repeats_is_stored_as_it_is(context: ProcessCont
 
 
 async def test_a_batch_tells_each_channel_once(context: ProcessContext):
-    """One `channel-advanced` per channel and batch, with the new head; a repeat of the batch tells nobody."""
+    """One `channel-advanced` per channel and batch, with the new head; a repeat of the batch publishes nothing."""
     channel = fresh("told")
     batch = [ingested(channel, f"{channel}-{n}", offset=n, ts=10 * n) for n in range(50)]
     for _ in range(2):
@@ -173,7 +173,9 @@ async def test_a_retraction_counts_in_any_order(context: ProcessContext, order: 
 
 
 async def test_a_retraction_is_told_of_its_channel_once(context: ProcessContext):
-    """Counted densely and told, so that who shows it is due; a repeat, and one of what was never shown, tell nobody."""
+    """It is counted densely and published, so that users who show it are due; a repeat, and one of an unshown insight, publish
+    nothing.
+    """
     channel = fresh("told")
     await in_transaction(context, sink(context), [retracted(channel, f"{channel}-0")])
     await in_transaction(context, sink(context), [ingested(channel, f"{channel}-{n}", offset=n) for n in range(4)])
@@ -193,7 +195,7 @@ async def test_a_retraction_of_another_channel_does_nothing(context: ProcessCont
 
 
 async def test_an_insight_and_its_retraction_at_the_same_moment(context: ProcessContext):
-    """Two sinks that store an insight and its retraction side by side: whoever is first, the insight is marked."""
+    """Two sinks store an insight and its retraction concurrently: in either order, the insight is marked."""
     channel = fresh("race")
     one = sink(context)
     prepared = await one.prepare([ingested(channel, channel)])

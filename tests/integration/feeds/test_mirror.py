@@ -102,7 +102,7 @@ async def user_of(context: ProcessContext, name: str) -> str:
 
 @pytest.mark.requirement("R0.22", "R0.23", "R0.24", "R0.25")
 async def test_the_keys_are_as_catalogued(context: ProcessContext, redis: RedisLink):
-    """`ch:`, `us:`, `hwm:` and `dirty:channels` hold what PostgreSQL says, whatever the event said."""
+    """`ch:`, `us:`, `hwm:` and `dirty:channels` have the values of PostgreSQL, for any values in the event."""
     name = await channel(context, 10, 4)
     user = await user_of(context, name)
     await mirrored(context, mirror(context, redis), advanced(name), changed(user))
@@ -121,7 +121,7 @@ async def test_the_keys_are_as_catalogued(context: ProcessContext, redis: RedisL
 
 
 async def test_a_tick_sweeps_what_was_announced(context: ProcessContext, redis: RedisLink):
-    """What its subscribers were told leaves `dirty:channels`; one that moved since stays."""
+    """A channel whose subscribers were notified leaves `dirty:channels`; one that moved since stays."""
     told, moved = await channel(context, 10, 4), await channel(context, 10, 4)
     one = mirror(context, redis)
     await mirrored(context, one, advanced(told), advanced(moved))
@@ -133,7 +133,7 @@ async def test_a_tick_sweeps_what_was_announced(context: ProcessContext, redis: 
 
 @pytest.mark.requirement("R0.43")
 async def test_an_emptied_redis_is_noticed_and_written_again(context: ProcessContext, redis: RedisLink):
-    """After FLUSHDB the next event brings back every channel that nobody was told of, and then all the other keys come."""
+    """After FLUSHDB the next event restores every unpublished channel, and then all the other keys."""
     dirty, other = await channel(context, 10, 4), await channel(context, 1, 0)
     user = await user_of(context, other)
     one = mirror(context, redis)
@@ -149,7 +149,7 @@ async def test_an_emptied_redis_is_noticed_and_written_again(context: ProcessCon
 
 
 async def test_a_redis_that_lost_its_last_writes_is_noticed(context: ProcessContext, redis: RedisLink):
-    """It is there and has keys, of an earlier position: what they say is dropped, also of who was erased since."""
+    """It exists and has keys of an earlier position: they are dropped, also those of users erased since."""
     name = await channel(context, 10, 4)
     gone, stays = await user_of(context, name), await user_of(context, name)
     one = mirror(context, redis)
@@ -199,7 +199,7 @@ async def test_events_wait_while_redis_is_away(stack: Stack, context: ProcessCon
 
 
 async def test_an_erased_user_leaves_no_key(context: ProcessContext, redis: RedisLink):
-    """`us:`, `hwm:` and versions go; who came back in the same batch is there with what is stored now."""
+    """`us:`, `hwm:` and versions are removed; a user who returns in the same batch has the stored values."""
     name = await channel(context, 10, 4)
     gone, back = await user_of(context, name), await user_of(context, name)
     one = mirror(context, redis)

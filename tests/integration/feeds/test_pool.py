@@ -85,9 +85,9 @@ def seconds_without_a_core() -> float:
 
 
 async def test_the_loop_never_waits_for_the_cpu():
-    """While 3,000 insights are clustered, and their 5 MB travel, nothing of ours holds up the loop for 0.25 s.
+    """While 3,000 insights are clustered, and their 5 MB are transferred, the product does not block the loop for 0.25 s.
 
-    What other processes of the machine take from it is no fault of the pool's, and does not count.
+    Time that other processes of the machine take does not count.
     """
     gaps: list[float] = []
 
@@ -139,7 +139,7 @@ async def test_too_little_memory_for_the_vectors_is_the_same_error():
 
 
 async def test_a_killed_process_fails_its_job_for_a_retry():
-    """SIGKILL during a job: a retriable error that names the signal; the pool goes on with another process."""
+    """SIGKILL during a job: a retriable error that names the signal; the pool continues with another process."""
     async with ClusterPool() as pool:
         await pool.run(job(20))
         (victim,) = pool.process_ids
@@ -159,7 +159,7 @@ async def test_a_process_killed_between_jobs_is_not_used_again():
         await pool.run(job(20))
         (victim,) = pool.process_ids
         os.kill(victim, signal.SIGKILL)
-        while pool.process_ids:  # noqa: ASYNC110 the pool tells nobody of a death
+        while pool.process_ids:  # noqa: ASYNC110 the pool does not signal a death
             await asyncio.sleep(0.01)
         assert count(await pool.run(job(20))) == 20
 
@@ -200,7 +200,7 @@ async def test_a_process_that_nobody_wants_ends():
     async with ClusterPool(keep_seconds=0.1) as pool:
         await pool.run(job(20))
         async with asyncio.timeout(60):
-            while pool.process_ids:  # noqa: ASYNC110 the pool tells nobody of an end
+            while pool.process_ids:  # noqa: ASYNC110 the pool does not signal an end
                 await asyncio.sleep(0.01)
         assert count(await pool.run(job(20))) == 20
 

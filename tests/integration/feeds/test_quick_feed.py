@@ -54,7 +54,7 @@ def _said(answer: httpx.Response) -> tuple[int, dict[str, str], bytes]:
 
 
 async def _eventually_quick(api: Api, client: httpx.AsyncClient, path: str, fields: dict[str, str]) -> None:
-    """Until Redis vouches for the page: what it was told lately counts for two seconds."""
+    """Wait until Redis serves the page: a recent change counts for two seconds."""
 
     async def is_quick() -> bool:
         await client.get(path, headers=fields)
@@ -83,7 +83,7 @@ async def test_it_is_answered_as_ever(api: Api, seeds: Seeds, name: str, method:
 
 
 async def test_what_it_cannot_know_is_left_to_asgi(api: Api, seeds: Seeds) -> None:
-    """Another version, none, a question, a position, a user in another spelling; and the connection goes on."""
+    """Another version, none, a query, a position, a user in another spelling; and the connection stays open."""
     async with api.client() as client:
         tags = await _made(client, seeds, "quick-rest")
         path = "/api/users/quick-rest/feed"

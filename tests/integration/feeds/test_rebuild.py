@@ -108,7 +108,7 @@ async def test_a_skip_says_why_and_changes_nothing(
 @pytest.mark.requirement("R0.34")
 @pytest.mark.parametrize("trigger", ["novelty", "time", "manual"])
 async def test_nothing_new_is_a_skip(case: Case, trigger: str):
-    """Whatever asks, but a demand that is to be met: the version is left alone while a rebuild would show the same."""
+    """This holds for every cause but a demand that must be met: the version is unchanged while a rebuild would show the same."""
     await case.user_is()
     await case.insights(30)
     await case.rebuild()
@@ -119,7 +119,7 @@ async def test_nothing_new_is_a_skip(case: Case, trigger: str):
 
 @pytest.mark.requirement("R0.35")
 async def test_a_demand_that_changes_nothing_keeps_version_and_tag(case: Case):
-    """At 0 pending it is made all the same; what comes out as it was is no version, and nobody loses a 304 (R0.35)."""
+    """At 0 pending it is still rebuilt; an equal result is not a new version, and clients still get 304 (R0.35)."""
     await case.user_is()
     await case.insights(60)
     await case.rebuild()
@@ -136,7 +136,7 @@ async def test_a_demand_that_changes_nothing_keeps_version_and_tag(case: Case):
 
 @pytest.mark.parametrize("trigger", ["novelty", "time", "manual"])
 async def test_channels_that_were_left_leave_the_version(case: Case, trigger: str):
-    """Whatever asks, one left channel of two is a change, then the last one; a version of none is made once."""
+    """For every cause, one left channel of two is a change, then the last one; an empty version is stored once."""
     other = fresh("left")
     await case.user_is()
     await case.subscribes(other)
@@ -174,7 +174,7 @@ async def test_a_joined_channel_is_a_change(case: Case):
 
 @pytest.mark.parametrize("trigger", ["novelty", "time", "manual"])
 async def test_a_retraction_is_a_change(case: Case, trigger: str):
-    """Whatever asks, of what the version shows; one of an insight that is in no version yet is none."""
+    """For every cause, of an insight in the version; one of an insight in no version yet is not a change."""
     await case.user_is()
     await case.insights(40)
     await case.rebuild()
@@ -189,7 +189,7 @@ async def test_a_retraction_is_a_change(case: Case, trigger: str):
 
 @pytest.mark.parametrize("trigger", ["novelty", "time", "manual"])
 async def test_what_left_the_window_leaves_the_version(case: Case, trigger: str):
-    """Whatever asks; the user's own channels are quiet."""
+    """For every cause, with the user's own channels quiet."""
     await case.user_is()
     await case.insights(30)
     await case.rebuild()
@@ -215,7 +215,7 @@ async def test_vectors_that_are_missing_make_no_version(case: Case, trigger: str
 
 
 async def test_vectors_that_are_missing_take_nothing_away(case: Case):
-    """What is served stays while a service is away, to the byte; what could be clustered before the gap is."""
+    """The served version is unchanged to the byte while a service is unavailable; insights before the gap are clustered."""
     await case.user_is()
     await case.insights(30)
     await case.rebuild()
@@ -230,7 +230,7 @@ async def test_vectors_that_are_missing_take_nothing_away(case: Case):
 
 @pytest.mark.requirement("R0.9")
 async def test_the_cooldown_counts_from_a_skip_too(case: Case):
-    """The row says when the user was asked for last, however that ended: `/pending` is due no earlier than the planner (R0.9)."""
+    """The row has the time of the user's last request, for any outcome: `/pending` is due no earlier than the planner (R0.9)."""
     await case.user_is()
     await case.rebuild("novelty")
     enqueued = "SELECT last_enqueued_at FROM user_stats WHERE user_id = $1"
@@ -313,8 +313,8 @@ async def test_a_locked_user_is_answered(case: Case):
 @pytest.mark.requirement("R0.26")
 @pytest.mark.parametrize("where", ["redis", "postgres"])
 async def test_a_lock_whose_request_has_ended_refuses_nobody(case: Case, where: str):
-    """A lock that was deleted comes back (Redis carries out an old SET as it goes on; a worker died): once the request that it is
-    of is answered, or for a token that is of none, the next rebuilds, in Redis and in PostgreSQL, and takes the lock away.
+    """A deleted lock may return (Redis carries out an old SET when it continues; a worker died): once its request is answered,
+    or for a token without a request, the next one rebuilds, in Redis and in PostgreSQL, and removes the lock.
     """
     link = case.redis if where == "redis" else await open_redis(None)
     tokens = [f"{REBUILD_REQUESTED}/99/{number}" for number in (7, 8)]
@@ -341,7 +341,7 @@ async def test_a_lock_whose_request_has_ended_refuses_nobody(case: Case, where: 
 
 
 async def test_a_redelivered_request_finds_its_own_lock(case: Case):
-    """A worker that crashed left its lock: the same request goes on with it."""
+    """A worker that crashed left its lock: the same request continues with it."""
     await case.user_is()
     await case.insights(30)
     await case.redis.client.set(key(USER_LOCK, user_id=case.user), f"{REBUILD_REQUESTED}/0/1", ex=60)
@@ -456,7 +456,7 @@ async def test_what_was_forgotten_stays_so_when_the_setting_moves(case: Case):
             await clusters_since(case.context.pool, case.user, None, since, case.now_ms) for since in range(version)
         ]
         told.append([has_all_changes(changes, since) for since, changes in enumerate(found)])
-    # By version: whether everything after versions 0, 1, … up to the one before it is told.
+    # By version: whether all changes after versions 0, 1, … up to the one before it are reported.
     assert told[3] == [False, False, True, True]
     assert told[4] == [False, False, True, True, True]
     assert told[5] == [False, False, True, True, True, True]
@@ -464,7 +464,9 @@ async def test_what_was_forgotten_stays_so_when_the_setting_moves(case: Case):
 
 
 async def test_versions_after_an_erasure_follow_those_before_it(case: Case):
-    """A reader of a version from before is told that all is new, and that not all is told; from then on as anybody."""
+    """A reader of an earlier version gets the answer that all is new and the changes are incomplete; later versions work as
+    usual.
+    """
     await case.user_is()
     await case.insights(40)
     before = (await case.rebuild())["cluster_version"]
@@ -544,7 +546,7 @@ async def test_retracted_insights_are_left_out(case: Case):
 
 @pytest.mark.requirement("R0.14")
 async def test_a_missing_vector_holds_back_the_snapshot(case: Case):
-    """The snapshot ends before the first insight whose vector is being made; once that one is excluded it goes on."""
+    """The snapshot ends before the first insight whose vector is being computed; once that one is excluded it continues."""
     await case.user_is()
     await case.insights(30)
     await case.insights(1, embedded=False)
@@ -590,7 +592,7 @@ async def test_too_few_points_are_a_version_too(case: Case):
 
 @pytest.mark.requirement("R0.42")
 async def test_without_redis_the_lock_is_postgresqls(case: Case):
-    """With Redis away rebuilds go on, one a user: a lease stands in, and it is let go afterwards."""
+    """With Redis unavailable rebuilds continue, one per user: a lease replaces the lock, and is released afterwards."""
     await case.user_is()
     await case.insights(30)
     away = await open_redis(None)

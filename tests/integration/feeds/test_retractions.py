@@ -64,7 +64,7 @@ class Retractions:
         return position
 
     async def bumps(self, key: str) -> list[dict[str, Any]]:
-        """Bumps by retractions that are told of a resource."""
+        """The bumps of a resource by published retractions."""
         return [one for one in await in_outbox(self.context, VERSION_BUMPED, key) if one["reason"] == "retracted"]
 
 
@@ -137,7 +137,7 @@ async def test_from_its_own_position_on_an_insight_is_nowhere(
     assert after["clusters"].headers["x-caused-by"] == position
     assert after["clusters/a/history"].json()["size"] == 2
     assert [event["label"] for event in after["clusters/a/history"].json()["events"]] == [RETRACTED_LABEL]
-    # Who has the old tag is answered anew, once.
+    # A client with the old ETag gets a new answer, once.
     stale = {"X-Min-Position": position, "If-None-Match": before["clusters"].headers["etag"]}
     assert (await http.get("/api/users/rae/clusters", headers=stale)).status_code == 200
     known = {"If-None-Match": after["clusters"].headers["etag"]}
@@ -210,7 +210,7 @@ async def test_a_feed_that_is_built_meanwhile_is_built_again(retractions: Retrac
 async def test_a_version_that_is_stored_meanwhile_waits_and_hides_it(
     http: httpx.AsyncClient, retractions: Retractions
 ) -> None:
-    """A retraction and a rebuild that read the insight before: whoever is first, nobody is shown it."""
+    """A retraction and a rebuild that read the insight before: in either order, no reader sees it."""
     r = retractions
     ids = await _user(r, "vic", "r5")
     async with transaction(r.context.pool) as tx:

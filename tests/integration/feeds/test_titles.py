@@ -269,7 +269,9 @@ async def test_the_worker_role_asks_the_configured_model(case: Titled, chat: Cha
 
 
 async def test_a_title_goes_with_what_it_was_written_of(case: Titled, chat: ChatServer) -> None:
-    """After a retraction the next version asks anew for the cluster that held it, without the text; other titles are kept."""
+    """After a retraction the next version requests a title for the cluster that held it, without the text; other titles are
+    kept.
+    """
     await case.rebuild()
     first = await case.clusters()
     lost = first[0]["insight_ids"][0]

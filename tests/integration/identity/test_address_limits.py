@@ -38,7 +38,7 @@ async def test_calls_of_one_turn_are_counted_one_by_one(link: RedisLink) -> None
 
 
 async def test_a_redis_that_lost_its_scripts_counts_on(link: RedisLink) -> None:
-    """One that was started anew knows none: it is told again, and no call is counted twice."""
+    """A restarted one has none: it gets the script again, and no call is counted twice."""
     requests = CallCounts(link, 2, WINDOW_MS)
     for expected in (0, 0, WINDOW_MS):
         await link.client.script_flush()
@@ -80,7 +80,7 @@ async def test_an_address_takes_no_more_room_than_its_limit_and_goes(link: Redis
 
 
 async def test_without_redis_nobody_is_counted_here() -> None:
-    """The caller is told, and counts by itself."""
+    """The caller gets an error, and counts by itself."""
     with pytest.raises(RedisAwayError):
         await CallCounts(RedisLink(None), 1).retry_after_ms("a", START_MS)
 

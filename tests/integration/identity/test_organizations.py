@@ -1,4 +1,4 @@
-"""Organizations on real parts: plans and roles as they are told, their limits in Redis, and the requests that change them."""
+"""Organizations on real parts: published plans and roles, their limits in Redis, and the requests that change them."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ async def test_a_word_that_is_known_ends_no_session_made_since(api: Api, admin, 
 
 
 async def test_a_word_that_redis_missed_is_told_again(api: Api, admin, context, sink, redis):
-    """Whoever stored it died before Redis had it: the redelivery voids the sessions of before, and none made since."""
+    """The worker that stored it died before Redis had it: the redelivery voids earlier sessions, and no later ones."""
     user = fresh("user")
     old = (await open_session(admin, user, role="editor"))["session_id"]
     kept = await redis.hgetall(f"session:{token_hash(old)}")
@@ -237,7 +237,7 @@ async def test_a_word_that_redis_missed_is_told_again(api: Api, admin, context, 
     await redis.delete(f"revoked_at:{user}")
     await redis.hset(f"session:{token_hash(old)}", mapping=kept)
     new = (await open_session(admin, user))["session_id"]
-    assert await status_of(api, old, "/api/channels") == 200  # as if Redis had never been told
+    assert await status_of(api, old, "/api/channels") == 200  # as if Redis had never received it
     assert await _stores(context, sink, _role(user, "viewer", 5)) == []
     assert [await status_of(api, token, "/api/channels") for token in (old, new)] == [401, 200]
 
@@ -253,7 +253,7 @@ async def test_of_a_user_in_a_batch_the_last_role_counts(admin, context, sink):
 
 @pytest.mark.requirement("R2.10")
 async def test_no_session_made_during_a_change_of_role_survives_with_the_old_one(api: Api, admin, context, link):
-    """R2.10: whatever was made while roles changed either is void or has the last role."""
+    """R2.10: a session that was created while roles changed is void or has the last role."""
     user = fresh("user")
     made: list[dict[str, Any]] = []
 

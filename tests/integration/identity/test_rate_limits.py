@@ -75,7 +75,7 @@ async def test_one_round_trip_for_all_who_ask_at_once(link: RedisLink, monkeypat
 
 
 async def test_a_minute_turns_and_the_last_one_stays_as_it_was(link: RedisLink) -> None:
-    """The time given decides: what is counted late for the old minute goes on there."""
+    """The given time decides: a late call of the old minute counts there."""
     counts = CallCounts(link, 15)
     turn = NOW_MS - NOW_MS % MINUTE_MS + MINUTE_MS
     times = [turn - 1, turn, turn - 1, turn + MINUTE_MS - 1, turn + MINUTE_MS]
@@ -83,7 +83,7 @@ async def test_a_minute_turns_and_the_last_one_stays_as_it_was(link: RedisLink) 
 
 
 async def test_a_key_of_another_type_concerns_nobody_else(link: RedisLink) -> None:
-    """Who cannot be counted is told so; those in the same round trip are counted."""
+    """A caller that cannot be counted gets an error; others in the same round trip are counted."""
     counts = CallCounts(link, 15)
     await link.client.hset(f"ratelimit:user:odd:{minute_of(NOW_MS)}", "a", 1)
     asked = [counts.count(RateSubject("k", user), NOW_MS) for user in ("even", "odd", "even")]
@@ -110,7 +110,7 @@ async def test_who_goes_away_leaves_the_others_their_numbers(link: RedisLink) ->
 
 
 async def test_without_redis_nobody_is_counted() -> None:
-    """The caller is told, and decides."""
+    """The caller gets an error, and decides."""
     with pytest.raises(RedisAwayError):
         await CallCounts(RedisLink(None), 15).count(RateSubject("k"), NOW_MS)
 
@@ -174,7 +174,7 @@ def _is_a_refusal(answer: httpx.Response, limit: int) -> None:
 
 
 async def test_every_answer_tells_what_is_left(limited, link: RedisLink) -> None:
-    """A malformed body and a forbidden one are answered with the fields too, and a refusal comes before the body is looked at."""
+    """A malformed body and a forbidden one are answered with the fields too, and a refusal comes before the body is read."""
     with running_api(limited()) as api:
         _at_the_beginning_of_a_minute(api)
         async with api.client("own-key") as client:
@@ -205,7 +205,7 @@ async def test_a_refusal_reads_no_body(limited, link: RedisLink) -> None:
             uncounted = RATE_LIMIT_OPEN._value.get()
             line = await _first_line(api.url, head)
             if RATE_LIMIT_OPEN._value.get() == uncounted:
-                break  # else Redis did not answer in time on a busy machine, and whoever comes then is let in
+                break  # else Redis did not answer in time on a busy machine, and callers are admitted
         assert line.startswith(b"HTTP/1.1 429 ")
 
 
@@ -255,7 +255,7 @@ async def test_the_plan_of_an_organization_decides_at_once(limited, seeds: Seeds
 
 
 async def test_an_open_api_limits_nobody_who_is_not_named(limited, link: RedisLink) -> None:
-    """Without keys, requests of nobody are neither counted nor told anything."""
+    """Without keys, anonymous requests are not counted and get no fields."""
     with running_api(limited(HIGHWATER_API_KEYS="")) as api:
         async with api.client() as client:
             answers = [await _post(client) for _ in range(6)]

@@ -150,7 +150,7 @@ async def test_no_session_of_before_a_revocation_survives_it(api: Api, admin) ->
 
 
 async def test_a_session_that_redis_kept_is_void_by_its_time(api: Api, admin, redis) -> None:
-    """A session that escaped deletion, made at or before the revocation, is refused all the same."""
+    """A session that escaped deletion, created at or before the revocation, is still refused."""
     token = (await open_session(admin, "yan"))["session_id"]
     name = f"session:{token_hash(token)}"
     kept = await redis.hgetall(name)
@@ -161,7 +161,7 @@ async def test_a_session_that_redis_kept_is_void_by_its_time(api: Api, admin, re
 
 
 async def test_without_redis_sessions_are_503_and_keys_work(stack, seeds: Seeds) -> None:
-    """Redis away: a session is neither accepted nor refused, and API keys go on working."""
+    """With Redis unavailable, a session is neither accepted nor refused, and API keys still work."""
     settings = stack.settings(DATABASE_URL=seeds.url, REDIS_URL="redis://127.0.0.1:1/0", HIGHWATER_API_KEYS=KEYS)
     with running_api(settings, is_awaited=False) as running:
         async with running.client("root") as http:
@@ -177,7 +177,7 @@ async def test_without_redis_sessions_are_503_and_keys_work(stack, seeds: Seeds)
 
 
 async def test_a_revocation_without_redis_holds_once_redis_is_back(own_settings, seeds: Seeds, redis) -> None:
-    """A revocation stored while Redis was away voids the sessions that Redis still has when a process finds it again."""
+    """A revocation that was stored while Redis was unavailable voids its remaining sessions when a process reconnects."""
     settings = own_settings(HIGHWATER_API_KEYS=KEYS)
     with running_api(settings) as before:
         async with before.client("root") as http:

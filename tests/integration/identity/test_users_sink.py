@@ -32,7 +32,7 @@ class Person:
         self._at = 1_000
 
     def says(self, topic: str, **value: Any) -> Event:
-        """The user's next event; broker time goes on by a millisecond."""
+        """The user's next event; broker time advances by a millisecond."""
         self._at += 1
         return event(f"feeds.{topic}", {"user_id": self.id, "ts": 1, **value}, offset=self._at, arrived_ms=self._at)
 
@@ -63,7 +63,7 @@ def person(context: ProcessContext) -> Person:
 
 
 async def test_the_replaced_set_is_the_set(person: Person):
-    """A replaced set drops what is not in it and keeps the rest; only what moved is told."""
+    """A replaced set drops the missing entries and keeps the rest; only changes are published."""
     await person.stores(person.says("subscriptions-replaced", channels=["a", "b"]))
     await person.stores(person.says("subscriptions-replaced", channels=["b", "c"]))
     assert await person.channels() == ["b", "c"]
@@ -74,7 +74,7 @@ async def test_the_replaced_set_is_the_set(person: Person):
 
 
 async def test_two_quick_changes_end_as_the_last(person: Person):
-    """In one batch or in two, the later event wins, and the batch tells one event."""
+    """In one batch or in two, the later event wins, and the batch publishes one event."""
     await person.stores(
         person.says("subscription-changed", channel_id="a", subscribed=True),
         person.says("subscription-changed", channel_id="a", subscribed=False),
@@ -87,7 +87,7 @@ async def test_two_quick_changes_end_as_the_last(person: Person):
 
 
 async def test_a_redelivered_batch_changes_nothing(person: Person):
-    """The same batch again stores nothing and tells nobody."""
+    """The same batch again stores and publishes nothing."""
     batch = [person.says("subscriptions-replaced", channels=["a"]), person.says("user-active", ts=77)]
     await person.stores(*batch)
     before = await person.stats()
@@ -115,7 +115,7 @@ async def test_a_demand_is_told(person: Person):
 
 
 async def test_a_demand_for_nobody_makes_nobody(person: Person):
-    """A mistyped user is no user: no row, nothing told, and the demand is counted; with others in the batch as alone."""
+    """A mistyped user is not a user: no row, no event, and the demand is counted; with others in the batch as alone."""
     before = DEMANDS_SKIPPED._value.get()
     assert await person.stores(person.says("rebuild-demanded")) == []
     other = Person(person.context)
@@ -127,7 +127,9 @@ async def test_a_demand_for_nobody_makes_nobody(person: Person):
 
 
 async def test_a_demand_is_remembered_by_its_position(person: Person):
-    """With the revision that tells it, so that the request that serves it can answer it; always to be met unless it says not."""
+    """It has the revision that was published for it, so that the request that serves it can answer it; it must be met unless it
+    opts out.
+    """
     await person.stores(person.says("plan-changed", plan="pro"))
     both = [person.says("rebuild-demanded"), person.says("rebuild-demanded", if_new=True)]
     await person.stores(*both)
@@ -188,7 +190,7 @@ async def test_an_erasure_leaves_no_row(person: Person):
 
 
 async def test_versions_grow_over_an_erasure(person: Person):
-    """Who returns starts above every version that was ever served, and above the revision that was told."""
+    """A user who returns starts above every version that was ever served, and above the published revision."""
     await fill(person)
     await person.stores(person.says("user-erased"))
     before = (await person.published())[-1]["revision"]

@@ -61,7 +61,7 @@ class ScriptedEmbedder:
         return [self._vector(text) for text in texts]
 
     async def embed_counted(self, texts: Sequence[str]) -> Embedded:
-        """The same; as many tokens a text as it is told to take."""
+        """The same; each text counts as the given number of tokens."""
         return Embedded(await self.embed(texts), self.tokens * len(texts))
 
     def _vector(self, text: str) -> bytes:
@@ -209,7 +209,7 @@ class Jobs:
         return dict(await until(look, f"{job_id} waits for approval"))
 
     async def until_done(self, job_id: str, steps: int) -> None:
-        """Once a job has made so many steps."""
+        """Wait until a job has finished this many steps."""
 
         async def look() -> bool:
             return (await self.job(job_id))["steps_done"] >= steps

@@ -136,6 +136,6 @@ def _handler(google: ScriptedGoogle) -> type[BaseHTTPRequestHandler]:
         do_GET = do_POST = _answer  # noqa: N815 (the names of the library)
 
         def log_message(self, *_: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     return Handler

@@ -32,8 +32,8 @@ from tests.integration.connecting import fresh, until
 
 KEYS = "admin:root-key,editor:edit-key,viewer:view-key"
 MIB = 1 << 20
-# What a transfer may add to the API's memory, whatever its length: parts in hand, buffers of the server, of the client of
-# PostgreSQL, and what the allocator keeps.
+# The memory that a transfer of any length may add to the API: parts in hand, buffers of the server, of the client of
+# PostgreSQL, and the reserve of the allocator.
 MEMORY_BYTES_MAX = 16 * MIB
 
 
@@ -220,7 +220,7 @@ async def test_a_part_of_a_document_is_not_taken(editor, seeds: Seeds) -> None:
 
 
 async def begun(api: Api, org: str, length: int, sent: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A PUT that has announced so many bytes and sent these."""
+    """A PUT that has announced this many bytes and sent these."""
     host, port = api.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     head = (
@@ -247,7 +247,7 @@ async def test_a_transfer_that_breaks_off_leaves_nothing(api: Api, editor, seeds
 
 
 async def test_a_killed_api_leaves_nothing(stack: Stack, seeds: Seeds) -> None:
-    """Kill -9 while a document is on its way: no row, no file, and the same document is taken by the next process."""
+    """Kill -9 during an upload leaves no row and no file, and the next process accepts the same document."""
     org, body = await organization(seeds), content(3 * MIB)
     with api_process(stack, seeds) as (process, url):
         before = open_temporaries(process.pid)
@@ -286,7 +286,7 @@ def open_temporaries(pid: int) -> dict[str, int]:
 
 
 async def test_the_same_bytes_at_once_are_stored_once(own_settings, api: Api, editor, seeds: Seeds) -> None:
-    """Two processes and two organizations, twelve at once: one blob; each organization is told once that it is new."""
+    """Two processes and two organizations, twelve at once: one blob; each organization gets "new" once."""
     orgs, body = [await organization(seeds) for _ in range(2)], content(4 * MIB + 3)
     with running_api(own_settings(HIGHWATER_API_KEYS=KEYS)) as other:
         async with other.client("edit-key") as second:
@@ -299,7 +299,7 @@ async def test_the_same_bytes_at_once_are_stored_once(own_settings, api: Api, ed
 
 
 async def test_as_many_as_may_be_are_taken_at_once() -> None:
-    """One more than that is told to come again, and nothing of it is read."""
+    """One more gets a retry time, and nothing of it is read."""
 
     class Request:
         def stream(self) -> AsyncIterator[bytes]:
@@ -322,7 +322,7 @@ async def test_as_many_as_may_be_are_taken_at_once() -> None:
 
 
 async def test_a_silent_client_loses_its_place() -> None:
-    """Who announces a document and sends nothing is told so after a while."""
+    """A client that announces a document and sends nothing gets an error after a while."""
 
     class Request:
         def stream(self) -> AsyncIterator[bytes]:
@@ -452,7 +452,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], url: str) -> None:
 
 
 async def test_workers_ask_for_what_their_organization_owns(seeds: Seeds) -> None:
-    """`known` and `exists` tell of owned ones only, `read` gives them in parts; a spool in pieces of any size is the same."""
+    """`known` and `exists` find owned ones only, `read` returns them in parts; a spool in pieces of any size is the same."""
     org, other, body = fresh("org"), fresh("org"), content(2 * PART_BYTES + 7)
 
     async def pieces() -> AsyncIterator[bytes]:

@@ -122,7 +122,7 @@ async def test_exported_again_it_is_the_same_blob(j: Jobs, form: str):
 
 @pytest.mark.parametrize("organization", ["umbrella", None])
 async def test_a_deck_of_others_is_not_there(j: Jobs, organization: str | None):
-    """One of another organization fails a job as one that nobody has; neither leaves a file."""
+    """One of another organization fails a job like a missing one; neither leaves a file."""
     presentation_id = str(uuid.uuid4()) if organization is None else await deck(j, organization=organization)
     worker = j.worker(Kind.EXPORT, ExportSteps(j.context.pool, j.time))
     job_id = await j.submit(kind=Kind.EXPORT, args={"presentation_id": presentation_id, "format": "pdf"})
@@ -156,7 +156,7 @@ async def test_a_brand_kit_is_what_a_deck_looks_like(j: Jobs):
 
 
 async def test_a_logo_that_is_not_there_fails_the_job(j: Jobs):
-    """With its name; so does a document that is no picture."""
+    """The error has its name; the same holds for a document that is not a picture."""
     worker = j.worker(Kind.EXPORT, ExportSteps(j.context.pool, j.time))
     text = await j.put("no picture")
     for logo, told in (("a" * 64, "does not exist"), (text, "not a readable picture")):

@@ -141,7 +141,7 @@ class Halting(DocumentReader):
 
 
 async def test_a_worker_killed_after_a_document(j: Jobs):
-    """The next one goes on with the second: no chunk is handed on twice, and none is missing."""
+    """The next one continues with the second: no chunk is passed on twice, and none is missing."""
     names = [await put(j, f"Document {number}.".encode()) for number in range(4)]
     reader = Halting()
     worker = j.worker(Kind.INGESTION, IngestionSteps(j.context.pool, j.time, reader))
@@ -218,7 +218,7 @@ async def test_a_document_that_cannot_be_read_is_named(j: Jobs, raw: bytes, medi
 
 
 async def test_a_document_of_others_is_not_there(j: Jobs):
-    """One that another organization put fails the job as one that nobody did."""
+    """One of another organization fails the job like a missing one."""
     theirs = await put(j, b"secret", organization="umbrella")
     worker = j.worker(Kind.INGESTION, IngestionSteps(j.context.pool, j.time))
     job_id = await submit(j, theirs)
@@ -228,7 +228,7 @@ async def test_a_document_of_others_is_not_there(j: Jobs):
 
 
 async def test_reading_is_bounded_in_time_and_memory():
-    """A document that takes too much of either is unreadable; the process that asked goes on."""
+    """A document that takes too much of either is unreadable; the calling process continues."""
     words = b"word and word and word " * 1_000_000
     with pytest.raises(UnreadableDocumentError, match="longer than"):
         await DocumentReader(seconds_max=0.2).read(once(words), "text/plain")

@@ -73,13 +73,13 @@ async def test_a_deck_from_a_command_to_its_end(j: Jobs):
     assert await j.events(USAGE_RECORDED) == [
         {
             "organization_id": "acme", "job_id": job_id, "period": "2023-11", "seq": 1, "presentations": 1, "slides": 3,
-            "tokens": 480, "cost_cents": 56, "at": j.time(),
+            "tokens": 480, "cost_cents": 56, "built_in_tokens": 0, "at": j.time(),
         }
     ]  # fmt: skip
 
 
 async def test_documents_are_what_a_deck_is_made_from(j: Jobs):
-    """What a document says of a slide is in the call for it; a document of another organization is not there."""
+    """The text of a document for a slide is in the call for it; a document of another organization is missing."""
     worker = j.worker()
     text = "KRaft replaces ZooKeeper.\n\n" + "Nothing of note here. " * 2_000 + "\n\nPoint 2 is about tiered storage."
     mine, theirs = await j.put(text), await j.put("secret", organization="umbrella")
@@ -170,7 +170,7 @@ async def test_an_outline_that_nobody_approves(j: Jobs):
 
 
 async def test_one_slide_is_made_anew(j: Jobs):
-    """One call, which is told what the others say; the others are taken over as they are, into a deck of its own."""
+    """One call, whose input has the points of the others; the others are copied unchanged into a new deck."""
     worker = j.worker()
     first = await j.submit(slides=3)
     await j.request(worker, first)
@@ -199,7 +199,7 @@ async def test_one_slide_is_made_anew(j: Jobs):
 
 @pytest.mark.requirement("R2.15")
 async def test_a_worker_killed_after_slide_7_of_15(j: Jobs):
-    """The next one makes slides 8 to 15: only the call that was under way is sent twice, under its key (R2.15)."""
+    """The next one generates slides 8 to 15: only the interrupted call is sent twice, under its key (R2.15)."""
     worker = j.worker()
     held = j.llm.hold("slide-8")
     job_id = await j.submit(slides=15)
@@ -224,7 +224,7 @@ async def test_a_worker_killed_after_slide_7_of_15(j: Jobs):
 
 
 async def test_an_answer_that_was_stored_is_not_asked_for_again(j: Jobs):
-    """A worker that ends between an answer and its checkpoint: whoever takes the job reads the answer."""
+    """A worker that ends between an answer and its checkpoint: the next worker of the job reads the answer."""
     worker = j.worker()
     job_id = await j.submit(slides=1)
     held = j.llm.hold("slide-1")
@@ -276,7 +276,7 @@ async def test_a_revived_worker_overwrites_nothing(j: Jobs):
 
 
 async def _says(worker: Worker, stale: Job, now_ms: int) -> list[Job | None]:
-    """What becomes of a step and of an end that are stored by whoever took the job as it was then."""
+    """The outcome of a step and of an end that a former worker stores with the job as it was then."""
     late = stepped(stale, {"slides": []}, 2, 3, lease_until_ms=0, now_ms=now_ms)
     ended = finished(stale, {"title": "stale"}, now_ms)
     store = worker.engine.store.store
@@ -297,7 +297,7 @@ def _idle(engine: JobEngine):
 
 
 async def test_commands_come_again_and_to_all(j: Jobs):
-    """Each call of each job is made once, whoever is told how often."""
+    """Each call of each job is made once, for any number of commands to any worker."""
     workers = [j.worker(), j.worker()]
     ids = [await j.submit(f"query {number}", slides=2) for number in range(6)]
     await asyncio.gather(*(j.request(worker, *ids) for worker in workers for _ in range(3)))
@@ -359,7 +359,7 @@ async def test_a_job_that_expired_is_not_begun(j: Jobs):
 
 @pytest.mark.parametrize("stage", ["outline", "slide-2"])
 async def test_two_timeouts_then_an_answer(j: Jobs, stage: str):
-    """Three calls, due 2 and 4 s after the one before by the product's clock; watchers are told of the slide once."""
+    """Three calls, due 2 and 4 s after the one before by the product's clock; watchers get the slide once."""
     worker = j.worker(timeout_seconds=0.3)
     j.llm.script(stage, "silent", "silent")
     job_id = await j.submit(slides=2)
@@ -381,7 +381,7 @@ async def _waits(j: Jobs, job_id: str, attempt: int) -> dict[str, object] | None
 
 @pytest.mark.requirement("R2.14")
 async def test_a_third_failure_ends_the_job(j: Jobs):
-    """With its error told and its checkpoint marked as failed; what its calls used is counted, and no deck (R2.14)."""
+    """Its error is published and its checkpoint marked as failed; the usage of its calls is counted, and no deck (R2.14)."""
     worker = j.worker()
     j.llm.script("slide-2", "503", "503", "503")
     job_id = await j.submit(slides=2)
@@ -400,8 +400,8 @@ async def test_a_third_failure_ends_the_job(j: Jobs):
 
 
 async def test_a_failed_job_goes_on_from_its_checkpoint(j: Jobs):
-    """Restarted, the slide that failed is asked for under new keys and no other one again; its calls are limited anew, and only
-    what was used since is counted.
+    """Restarted, only the failed slide is requested again, under new keys; its calls have a new limit, and only
+    usage since then is counted.
     """
     worker = j.worker()
     j.llm.script("slide-2", status(400), "503", "503")
@@ -458,7 +458,7 @@ async def test_an_answer_that_was_paid_is_not_asked_for_again_after_a_restart(j:
 
 
 async def test_slots_are_shared_out_between_organizations(j: Jobs):
-    """Eight jobs of one are asked for before another's: that one has its slot at once, and none has more than the cap."""
+    """Eight jobs of one are requested before another's: that one has its slot at once, and none has more than the cap."""
     many = [await j.submit(slides=1) for _ in range(8)]
     one = await j.submit(slides=1, organization="umbrella")
     for _ in range(3):
@@ -520,7 +520,7 @@ async def test_a_job_that_nobody_asks_for_is_found(j: Jobs):
 
 
 async def test_a_worker_that_ends_in_order_gives_back(j: Jobs):
-    """Its job is asked for at once, and the end is no failure of it."""
+    """Its job is requested at once, and the end does not count as a failure."""
     worker = j.worker()
     held = j.llm.hold("slide-1")
     job_id = await j.submit(slides=1)
@@ -570,7 +570,7 @@ class Counting:
         self.away = 1
 
     async def next(self, job: Job) -> Step | Done:
-        """The next step; the first time a part is away."""
+        """Return the next step; the first time a service is unavailable."""
         if self.away:
             self.away -= 1
             raise UnavailableError("away")
@@ -587,7 +587,7 @@ class Counting:
 
 
 async def test_steps_of_another_kind(j: Jobs):
-    """What a step wants stored is stored with it; a part that is away is waited for; nothing is counted as a deck."""
+    """The data of a step is stored with it; an unavailable service is waited for; nothing is counted as a deck."""
     worker = j.worker(Kind.INGESTION, Counting())
     good = await j.submit(kind=Kind.INGESTION, args={"x": 1})
     bad = await j.submit(kind=Kind.INGESTION, args={"bad": 2})
@@ -677,7 +677,7 @@ async def test_a_miss_asks_the_model(cached: Jobs, more: dict[str, object]):
 
 
 async def test_vectors_of_the_cache_are_paid(cached: Jobs):
-    """A deck that was made before costs its question's vector; one that is made anew also that of its entry, after its end."""
+    """A reused deck costs its question's vector; a regenerated one also that of its entry, after its end."""
     cached.embedder.tokens = 1_000
     row = await made(cached, "KRaft briefly")
     assert (row["tokens"], row["calls"]) == (1_000, 0)
@@ -688,7 +688,7 @@ async def test_vectors_of_the_cache_are_paid(cached: Jobs):
 
 @pytest.mark.requirement("R2.25")
 async def test_an_entry_that_is_gone_is_a_miss(cached: Jobs):
-    """Whatever the index says; the deck is stored anew."""
+    """This holds for any contents of the index; the deck is stored again."""
     await _entries(cached, is_deleted=True)
     assert (await made(cached, "KRaft"))["calls"] == 3
     assert (await _entries(cached))[0][b"hit_count"] == b"0"

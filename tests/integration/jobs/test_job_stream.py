@@ -58,7 +58,7 @@ class Jobs:
         await materialize(self.progress, events)
 
     async def job(self, count: int = 0, *, is_done: bool = False, **columns: Any) -> str:
-        """A job that has told so many events."""
+        """A job that has published N events."""
         job_id = await store_job(self.seeds, **columns)
         if count:
             status = "completed" if is_done else "running"
@@ -77,7 +77,7 @@ async def jobs(seeds: Seeds, redis_url: str) -> AsyncIterator[Jobs]:
 
 @pytest.fixture(autouse=True)
 def _nobody_listens(api, guarded) -> None:
-    """The listeners of the test before have left: what reads for all begins anew, with the times that the test sets."""
+    """The listeners of the test before have left: the shared reader starts over, with the times that the test sets."""
     for running in (api, guarded):
         wait_until(lambda app=running.app: not app.state.jobs.watchers._tasks, "nobody listens")
 
@@ -98,7 +98,7 @@ async def of_stream(api: Api, job_id: str, after: str | None = None, token: str 
 
 @asynccontextmanager
 async def listening(way: str, api: Api, job_id: str, after: str | None = None) -> AsyncIterator[Any]:
-    """An open stream or socket; calling it gives what is told next."""
+    """An open stream or socket; calling it returns the next frames."""
     if way == "sse":
         async with event_source(api, job_id, after) as source:
             yield source.next
@@ -117,7 +117,7 @@ WAYS = {"sse": of_stream, "ws": of_socket}
 @pytest.mark.requirement("R2.21")
 @BOTH
 async def test_250_events_resumed_from_ten_ids(api, jobs, way):
-    """Exactly the newest 200 are held; whoever comes back with one of their ids gets everything after it, once, in order."""
+    """Exactly the newest 200 are kept; a client that returns with one of their ids gets everything after it, once, in order."""
     job = await jobs.job(250, is_done=True)
     assert await jobs.link.client.xlen(f"gen_progress:{job}") == 200
     places = [50 + int(sha256(bytes([n])).hexdigest(), 16) % 200 for n in range(10)]
@@ -132,7 +132,7 @@ async def test_250_events_resumed_from_ten_ids(api, jobs, way):
 @pytest.mark.requirement("R2.21")
 @BOTH
 async def test_an_id_that_was_trimmed_away_is_a_gap(api, jobs, way):
-    """Told as such, with how the job stands; then all that is held. So is the beginning of a long job."""
+    """It is reported as a gap, with the state of the job; then all kept entries. So is the beginning of a long job."""
     job = await jobs.job(250, is_done=True)
     for after, place in (("3-0", 3), (None, 0)):
         gap, snapshot, *held = await WAYS[way](api, job, after)
@@ -141,12 +141,12 @@ async def test_an_id_that_was_trimmed_away_is_a_gap(api, jobs, way):
         assert (snapshot["event_type"], snapshot["id"]) == ("snapshot", "50-0")
         assert (snapshot["status"], snapshot["progress_pct"], snapshot["seq"]) == ("completed", 100, 250)
         assert seqs(held) == list(range(51, 251))
-    # Who was told of the gap and comes back is not told of it again.
+    # A client that got the gap and returns does not get it again.
     assert seqs(await WAYS[way](api, job, "50-0")) == list(range(51, 251))
 
 
 async def test_an_event_as_it_is_served(api, jobs):
-    """Numbers are numbers, a time is ISO 8601, what is not known is left out; the same on both ways."""
+    """Numbers are numbers, a time is ISO 8601, unknown fields are left out; the same on both ways."""
     job = await jobs.job()
     first = step(job, 1, "slide_started", pct=6, slide_number=2, slide_id="s2", slide_title="Why\nnow")
     last = step(job, 2, "error", pct=6, error_message="no model")
@@ -176,7 +176,7 @@ async def test_an_event_as_it_is_served(api, jobs):
 @pytest.mark.requirement("R2.20")
 @BOTH
 async def test_what_comes_while_one_listens(api, jobs, way):
-    """History first, then each batch as it comes, once and in order; what is delivered again is not told again."""
+    """History first, then each batch as it comes, once and in order; a redelivered event is not sent again."""
     job = await jobs.job(3)
     async with listening(way, api, job) as heard:
         told = [await heard() for _ in range(3)]
@@ -201,7 +201,7 @@ async def test_many_listeners_of_a_job_hear_the_same(api, jobs):
 
 
 async def test_a_job_that_has_ended(api, jobs):
-    """204 after its last event, so that a browser does not come back; a socket is closed by 1000 at once."""
+    """204 after its last event, so that a browser does not reconnect; a socket is closed by 1000 at once."""
     job = await jobs.job(5, is_done=True)
     async with api.client() as client:
         answer = await client.get(f"/api/jobs/{job}/events", headers={"Last-Event-ID": "5-0"})
@@ -237,7 +237,7 @@ async def closed(api: Api, job_id: str, after: str | None = None, token: str | N
 
 @pytest.mark.requirement("R2.22")
 async def test_a_lost_wake_up_is_made_good(api, jobs, monkeypatch):
-    """An entry that nobody was woken for is told at the next look."""
+    """An entry without a wake-up is sent at the next check."""
     monkeypatch.setattr(job_stream, "LOOK_SECONDS", 0.3)
     job = await jobs.job(1)
     async with event_source(api, job) as source:
@@ -252,7 +252,7 @@ async def test_a_lost_wake_up_is_made_good(api, jobs, monkeypatch):
 
 @BOTH
 async def test_a_stream_that_is_gone_is_a_gap(api, jobs, way, monkeypatch):
-    """After FLUSHALL: who comes is told how the job stands, and then what follows."""
+    """After FLUSHALL: a new client gets the state of the job, and then the later events."""
     monkeypatch.setattr(job_stream, "LOOK_SECONDS", 0.3)
     job = await jobs.job(10)
     await jobs.link.client.flushdb()
@@ -266,7 +266,7 @@ async def test_a_stream_that_is_gone_is_a_gap(api, jobs, way, monkeypatch):
 
 @BOTH
 async def test_who_has_heard_everything_misses_nothing(api, jobs, way, monkeypatch):
-    """A stream that is gone is no gap for whoever was at its end."""
+    """A lost stream is not a gap for a client that was at its end."""
     monkeypatch.setattr(job_stream, "LOOK_SECONDS", 0.2)
     job = await jobs.job(10)
     async with listening(way, api, job) as there:
@@ -281,7 +281,7 @@ async def test_who_has_heard_everything_misses_nothing(api, jobs, way, monkeypat
 
 @BOTH
 async def test_events_that_were_lost_between_are_a_gap(api, jobs, way):
-    """Redis lost some that a listener has not heard: it is told, and goes on."""
+    """Redis lost some that a listener has not received: it gets a gap, and continues."""
     job = await jobs.job(3)
     async with listening(way, api, job) as heard:
         assert seqs([await heard() for _ in range(3)]) == [1, 2, 3]
@@ -305,7 +305,7 @@ async def test_a_job_that_ended_long_ago(api, jobs, way):
 
 
 async def test_what_is_on_its_way_is_no_gap(api, jobs, seeds):
-    """A job that has told something a moment ago, of which Redis has nothing yet, is waited for."""
+    """A job whose last event is recent and not in Redis yet is waited for."""
     job = await jobs.job()
     now = (await seeds.run("SELECT clock_timestamp() AS now"))[0]["now"]
     await change_job(seeds, job, seq=1, updated_at=now)
@@ -319,7 +319,7 @@ async def test_what_is_on_its_way_is_no_gap(api, jobs, seeds):
 
 @BOTH
 async def test_redis_stopped_and_started(stack, api, jobs, way, monkeypatch):
-    """Listeners stay, also new ones, and are told on when it is back."""
+    """Listeners stay, also new ones, and get further events after its recovery."""
     monkeypatch.setattr(job_stream, "HEARTBEAT_SECONDS", 0.3)
     job = await jobs.job(2)
     async with listening(way, api, job, "2-0") as there:
@@ -342,7 +342,7 @@ async def test_redis_stopped_and_started(stack, api, jobs, way, monkeypatch):
 
 
 async def test_who_may_watch(guarded, jobs):
-    """The job's user, an admin and a key bound to nobody; another user not, whatever its role."""
+    """The job's user, an admin and a key without a user; other users with any role may not."""
     job = await jobs.job(2, is_done=True)
     for token in ("root-key", "eye-key", "ada-key"):
         assert seqs(await of_stream(guarded, job, None, token)) == [1, 2]

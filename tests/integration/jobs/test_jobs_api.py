@@ -33,7 +33,7 @@ DECK = {"kind": "generation", "organization_id": ORG, "user_id": ADA, "args": {"
 
 
 async def test_a_job_is_taken_down_as_an_event(stack, api, codec):
-    """202 with the id, and the event is at the position that is told, keyed by the job."""
+    """202 with the id, and the event is at the returned position, keyed by the job."""
     answer = await submit(api, {**DECK, "expires_at": "2030-01-01T00:00:00Z"})
     assert answer.status_code == 202
     record = record_at(stack, answer.json()["positions"][0])
@@ -109,7 +109,7 @@ async def test_a_suspended_organization_may_nothing(redis_url, api, seeds):
 
 
 async def test_one_that_is_past_due_makes_no_new_decks(redis_url, api, seeds):
-    """402 for a deck; it goes on with those that it has."""
+    """402 for a deck; it continues with its existing ones."""
     await organization(redis_url, seeds, "owing", "pro", "past_due")
     answer = await submit(api, {**DECK, "organization_id": "owing"})
     assert (answer.status_code, answer.json()["limit"]) == (402, "past_due")
@@ -191,7 +191,7 @@ async def test_a_job_as_it_is_served(api, seeds):
 
 
 async def test_how_a_job_went(api, seeds):
-    """What it was told to make and its steps with their calls; conditional, and another version after another call."""
+    """Its arguments and its steps with their calls; conditional, and another version after another call."""
     job = await store_job(seeds, created_at=NOW, updated_at=NOW)
     await store_call(seeds, job, new_id(), "outline")
     answer = await api.get(f"/api/jobs/{job}/timeline")
@@ -244,7 +244,7 @@ async def test_a_read_waits_for_its_position(api, seeds):
 
 
 async def test_a_job_is_revoked_by_an_event(stack, api, seeds, codec):
-    """202 with its position, which feeds the job's page; one that nobody knows is 404."""
+    """202 with its position, which feeds the job's page; an unknown one is 404."""
     job = await store_job(seeds)
     async with api.client() as client:
         answer = await client.delete(f"/api/jobs/{job}")
@@ -275,7 +275,7 @@ async def test_a_failed_job_is_restarted_by_an_event(stack, api, seeds, codec):
 
 
 async def test_only_failed_jobs_are_restarted(api, seeds):
-    """409 that says how the job stands; 404 for one that nobody knows."""
+    """409 with the state of the job; 404 for an unknown one."""
     for status in ("pending", "running", "completed", "revoked", "expired"):
         answer = await api.post(f"/api/jobs/{await store_job(seeds, status=status)}/restart", None)
         assert (answer.status_code, answer.json()["job_status"]) == (409, status)
@@ -284,7 +284,7 @@ async def test_only_failed_jobs_are_restarted(api, seeds):
 
 
 async def test_an_outline_is_approved_by_an_event(stack, api, guarded, seeds, codec):
-    """What waits is told with its deadline; 202 with what was edited, 422 for what is no outline, 409 where nothing waits."""
+    """A waiting one is shown with its deadline; 202 with the edited outline, 422 for an invalid one, 409 if nothing waits."""
     outline = {"title": "KRaft", "slides": [{"title": "One", "points": ["a"]}]}
     held = {"checkpoint": orjson.dumps({"outline": outline}).decode(), "approval_until_ms": 1_893_456_000_000}
     job = await store_job(seeds, **held)
@@ -333,7 +333,7 @@ async def test_chunks_are_written_by_admins_alone(guarded):
 
 
 async def test_keys_of_users_have_their_own_jobs_only(guarded, seeds):
-    """Another user's: 403 to submit for, 404 to read, revoke and read the deck of; admins and keys of nobody see all."""
+    """Another user's: 403 to submit for, 404 to read, revoke and read the deck of; admins and unbound keys see all."""
     job = await store_job(seeds)
     await store_deck(seeds, job)
     paths = (f"/api/jobs/{job}", f"/api/jobs/{job}/timeline", f"/api/presentations/{job}")

@@ -113,7 +113,7 @@ async def test_who_stops_watching_leaves_the_job_alone(seeds, api, api_environme
 
 
 async def test_a_job_is_submitted(seeds, api, api_environment):
-    """Its id is printed; the same key again is the same job; what is no job is a wrong use."""
+    """Its id is printed; the same key again is the same job; an invalid job is wrong use."""
     options = ("--organization", ORG, "--user", ADA)
     first = await outcome(
         api_environment, "submit", "generation", '{"query": "why?"}', *options, "--idempotency-key", "k"
@@ -180,7 +180,7 @@ async def test_failed_jobs_are_restarted_by_reason(seeds, api, api_environment):
 
 
 async def test_an_outline_is_printed_edited_and_approved(seeds, api, api_environment, tmp_path):
-    """Exit status 0 with the event's position; what is no JSON is wrong use, and what does not wait is said in one line."""
+    """Exit status 0 with the event's position; invalid JSON is wrong use, and a job that does not wait gives one line."""
     outline = {"title": "KRaft", "slides": [{"title": "One", "points": ["a"]}]}
     held = {"checkpoint": json.dumps({"outline": outline}), "approval_until_ms": 1_893_456_000_000}
     job = await store_job(seeds, **held, seq=1)
@@ -225,7 +225,7 @@ async def test_documents_are_put_and_saved(seeds, api, api_environment, tmp_path
 
 
 async def test_wrong_use(api, api_environment):
-    """2 for what is no id; 1 for a job that is not there, and where no API is."""
+    """2 for an invalid id; 1 for a missing job, and without an API."""
     for arguments, status in (
         (("watch", "x"), 2),
         (("show", "x"), 2),

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import uuid
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -21,6 +22,7 @@ from highwater.connectors.jobs.usage import usage_of
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import Event
+from highwater.connectors.models.calls import BUILT_IN
 from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.slices import ERASURE
 from highwater.schemas.feeds import USER_ERASED
@@ -102,16 +104,19 @@ class Customer(Speaker):
             assert await self.context.pool.execute(query, job_id, value) == "UPDATE 1"
 
     async def counted(self, job_id: str, *, at_ms: int = NOW_MS, decks: int = 1) -> None:
-        """What a job used is counted, as whoever ends it does."""
+        """The usage of a job is counted, as at its end."""
         async with transaction(self.context.pool) as tx:
             await counting.count(tx, [counting.Ended(job_of(await self.row(job_id)), at_ms, decks)])
 
-    async def has_called(self, job_id: str) -> None:
-        """A call of a job that was answered: 120 tokens, 29 cents."""
+    async def has_called(self, job_id: str, model: str = "m", attempt: int = 1) -> None:
+        """A call of a job that was answered: 120 tokens, 29 cents; the built-in model costs nothing."""
         await self.context.pool.execute(
             "INSERT INTO llm_calls (run_id, stage, attempt, user_id, model, prompt_ids, started_at, prompt_tokens, "
-            "completion_tokens, cost_usd) VALUES ($1, 'outline', 1, NULL, 'm', '{}', now(), 100, 20, 0.29)",
+            "completion_tokens, cost_usd) VALUES ($1, 'outline', $3, NULL, $2, '{}', now(), 100, 20, $4)",
             job_id,
+            model,
+            attempt,
+            Decimal(0) if model == BUILT_IN else Decimal("0.29"),
         )
 
     async def has(self, plan: str, status: str = "active") -> None:
@@ -137,7 +142,7 @@ class Customer(Speaker):
         return await in_outbox(self.context, topic, job_id)
 
     async def everything(self, job_id: str) -> Any:
-        """All that is stored of a job, and what was told."""
+        """All stored data of a job, and its published events."""
         topics = (*REQUESTED.values(), PROGRESS, CHECKPOINT_SAVED)
         return [await self.row(job_id), *[await self.published(topic, job_id) for topic in topics]]
 
@@ -179,7 +184,7 @@ async def test_a_submission_is_a_row_and_a_command_of_its_kind(customer: Custome
 
 
 async def test_a_job_is_one_job_however_often_it_comes(customer: Customer):
-    """The same submission again, in a batch and later and written otherwise, changes nothing and is no dead letter."""
+    """The same submission again, in a batch and later and in another notation, changes nothing and is not a dead letter."""
     one = customer.wants(args='{"query": "What is a log?"}')
     again = customer.says(JOB_SUBMITTED, {**one.value, "args": '{ "slides":10,"query":"What is a log?"}', "ts": 2})
     assert await customer.stores(one, one, again) == []
@@ -200,7 +205,7 @@ async def test_a_job_is_one_job_however_often_it_comes(customer: Customer):
     ],
 )
 async def test_another_job_under_a_known_id_is_refused(customer: Customer, changes: dict[str, Any]):
-    """Whatever differs is a dead letter, within a batch and later; neighbours are stored."""
+    """Any difference makes it a dead letter, within a batch and later; neighbours are stored."""
     one = customer.wants()
     other = customer.says(JOB_SUBMITTED, {**one.value, **changes})
     assert await customer.stores(one, other, customer.wants()) == ["conflicting_repeat"]
@@ -241,7 +246,7 @@ async def _is_refused(customer: Customer, one: Event, limit: str) -> None:
 
 @pytest.mark.parametrize("kind", list(Kind))
 async def test_a_suspended_organization_may_nothing(customer: Customer, kind: Kind):
-    """Its job is a row that failed, with the reason that its watchers are told, and no command."""
+    """Its job is a row that failed, with the reason that its watchers get, and without a command."""
     await customer.has("team", "suspended")
     one = customer.wants(kind)
     assert await customer.stores(one) == []
@@ -253,7 +258,7 @@ async def test_a_suspended_organization_may_nothing(customer: Customer, kind: Ki
 
 @pytest.mark.requirement("R2.33")
 async def test_who_is_past_due_makes_no_new_decks_and_uses_those_there_are(customer: Customer):
-    """R2.33: a generation fails, an export goes on."""
+    """R2.33: a generation fails, an export continues."""
     await customer.has("team", "past_due")
     deck, export = customer.wants(), customer.wants("export")
     assert await customer.stores(deck, export) == []
@@ -291,7 +296,7 @@ async def test_who_decides_on_the_last_deck_of_a_month_decides_alone(customer: C
 
 
 async def test_what_is_counted_of_a_month(customer: Customer):
-    """Decks of another month, those that failed, and other kinds leave room; those under way take it."""
+    """Decks of another month, failed ones, and other kinds do not count; those in progress do."""
     before_ms = NOW_MS - 20 * 86_400_000
     before = to_datetime(before_ms)
     earlier = await customer.submitted(status="completed", created_at=before, completed_at=before)
@@ -320,7 +325,7 @@ async def test_tokens_of_the_month_are_a_limit(customer: Customer):
 
 
 async def test_what_was_flushed_counts_although_its_jobs_are_gone(customer: Customer):
-    """Nobody gets a month anew by having a user erased."""
+    """The erasure of a user does not reset the month."""
     await customer.context.pool.execute(
         "INSERT INTO usage_records VALUES ($1, $2, 5, 50, 10, 1, 5, now())", customer.id, period_of(NOW_MS)
     )
@@ -367,7 +372,7 @@ async def test_a_brand_kit_needs_a_plan_that_has_it(customer: Customer):
 @pytest.mark.requirement("R2.40")
 @pytest.mark.parametrize("status", [JobStatus.PENDING, JobStatus.RUNNING])
 async def test_a_revoked_job_ends(customer: Customer, status: JobStatus):
-    """From wherever it is: taken from its worker by the epoch, its watchers told once, its checkpoint gone (R2.40)."""
+    """In any state: taken from its worker by the epoch, published to its watchers once, its checkpoint removed (R2.40)."""
     state = {"epoch": 3, "seq": 7, "progress_pct": 46, "due_ms": 6, "checkpoint": '{"outline": {}}'}
     held = {"worker": 7, "lease_until_ms": 5} if status is JobStatus.RUNNING else {}
     job_id = await customer.submitted(status=status, **state, **held)
@@ -386,7 +391,7 @@ async def test_a_revoked_job_ends(customer: Customer, status: JobStatus):
 
 
 async def test_a_revoked_job_keeps_what_its_calls_used(customer: Customer):
-    """They were paid for, so they count for the month: once, for its limit, for who reads it and in the log."""
+    """They were paid for, so they count for the month: once, for its limit, for every reader and in the log."""
     job_id = await customer.submitted(status="running", epoch=1, worker=7)
     await customer.has_called(job_id)
     assert await customer.stores(customer.controls(job_id), customer.controls(job_id)) == []
@@ -406,6 +411,26 @@ async def test_a_revoked_job_keeps_what_its_calls_used(customer: Customer):
     )
 
 
+async def test_tokens_of_the_built_in_model_use_up_no_plan(customer: Customer):
+    """They cost nothing: they are shown and in the log, and the limit of tokens counts the others only."""
+    job_id = await customer.submitted(status="running", epoch=1, worker=7)
+    await customer.has_called(job_id, BUILT_IN)
+    await customer.has_called(job_id, attempt=2)
+    assert await customer.stores(customer.controls(job_id)) == []
+    used = await usage_of(customer.context.pool, customer.id, period_of(NOW_MS))
+    assert (used.tokens, used.built_in_tokens, used.cost_cents) == (240, 120, 29)
+    assert (await _used_for_limits(customer)).tokens == 120
+    (told,) = await customer.published(USAGE_RECORDED, customer.id)
+    assert (told["tokens"], told["built_in_tokens"]) == (240, 120)
+    # A later end of the same work counts only what was added.
+    await customer.has_called(job_id, attempt=3)
+    async with transaction(customer.context.pool) as tx:
+        ended = counting.Ended(replace(job_of(await customer.row(job_id)), tokens=360), NOW_MS)
+        (again,) = (await counting.count(tx, [ended])).values()
+    assert (again["tokens"], again["built_in_tokens"]) == (120, 0)
+    assert (await _used_for_limits(customer)).tokens == 240
+
+
 async def _used_for_limits(customer: Customer) -> Usage:
     async with transaction(customer.context.pool) as tx:
         return (await organizations.usages_of(tx, [customer.id], NOW_MS))[customer.id]
@@ -422,7 +447,9 @@ async def test_an_erased_job_under_way_is_counted(customer: Customer):
 
 
 async def test_a_failed_job_is_restarted(customer: Customer):
-    """It waits with its checkpoint and what it had told; its calls go on from their number, and its watchers are told."""
+    """It waits with its checkpoint and its published progress; its calls continue from their number, and its watchers are
+    notified.
+    """
     state = {"epoch": 3, "seq": 7, "progress_pct": 46, "attempt": 3, "unusable": 1, "returns": 2, "tokens": 120}
     job_id = await customer.submitted(
         status="failed", error="no", checkpoint='{"outline": {"x": 1}}', completed_at=to_datetime(NOW_MS), **state
@@ -455,7 +482,9 @@ async def test_a_job_restarted_and_revoked_in_one_batch_is_revoked(customer: Cus
 
 
 async def test_a_restart_is_judged_as_a_new_job(customer: Customer):
-    """Who has used up the month, or is suspended, has the job stay failed with the limit as its error; watchers are told."""
+    """If the month is used up, or the organization is suspended, the job stays failed with the limit as its error; watchers are
+    notified.
+    """
     failed = await customer.submitted(status="failed", error="no", completed_at=to_datetime(NOW_MS))
     used = await customer.submitted(status="completed", completed_at=to_datetime(NOW_MS))
     await customer.counted(used, decks=4)
@@ -535,7 +564,7 @@ async def test_a_control_waits_for_its_submission(customer: Customer, stack: Sta
 
 
 async def test_an_erasure_takes_a_users_jobs_and_decks_and_nobody_elses(customer: Customer, context: ProcessContext):
-    """Rows, decks and calls of the user go, watchers of what was under way are told; another user's stay."""
+    """Rows, decks and calls of the user are removed, watchers of jobs in progress are notified; another user's stay."""
     other = Customer(context)
     other.id = customer.id
     done, runs = await customer.submitted(status="completed"), await customer.submitted(status="running", seq=4)

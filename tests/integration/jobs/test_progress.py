@@ -50,7 +50,7 @@ async def held(link: RedisLink, name: str) -> dict[str, str]:
 
 @pytest.mark.requirement("R2.17")
 async def test_an_entry_is_as_catalogued(link, progress):
-    """R2.17: the number is the id, the percents are text, what is not known is left out, a message belongs to errors alone."""
+    """R2.17: the number is the id, the percents are text, unknown fields are left out, a message belongs to errors alone."""
     job = new_id()
     first = step(job, 1, "slide_started", pct=40, slide_number=7, slide_id="s7", slide_title="Why", error_message="no")
     last = step(job, 2, "error", pct=46, error_message="it failed")
@@ -106,7 +106,7 @@ async def test_what_is_delivered_again_adds_nothing(link, progress):
 
 
 async def test_progress_out_of_range_or_going_back_is_a_dead_letter(link, progress):
-    """Also when the batch is tried again; an end is shown all the same, and does not go back."""
+    """This also holds when the batch is retried; an end is still shown, and does not go back."""
     job = new_id()
     batch = [
         step(job, 1, pct=50),
@@ -224,7 +224,7 @@ async def test_usage_counts_each_number_once(link, progress):
 
 
 async def test_usage_that_does_not_follow_is_read_from_postgres(context, link, progress):
-    """After Redis was emptied the totals are what was counted, and go on from there."""
+    """After Redis was emptied the totals are the counted ones, and continue from there."""
     org = fresh("org")
     await materialize(progress, [used(org, n) for n in (1, 2, 3)])
     for n in range(4):
@@ -242,7 +242,7 @@ async def test_usage_that_does_not_follow_is_read_from_postgres(context, link, p
 
 
 async def test_it_reads_the_log_tombstones_too(stack, context, link, progress):
-    """From Kafka: entries, a checkpoint, and its end, which is no dead letter."""
+    """From Kafka: entries, a checkpoint, and its end, which is not a dead letter."""
     job = new_id()
     codec = context.codec
     key = job.encode()

@@ -70,7 +70,7 @@ async def records(pool: asyncpg.Pool[asyncpg.Record]) -> list[tuple[Any, ...]]:
 
 
 async def deck(run: Any, org: str, cents: int, *, at_ms: int = NOON, slides: int = 15, decks: int = 1) -> str:
-    """What a deck of 20,000 tokens was counted for, as whoever ended it stored it; `run` executes a statement."""
+    """The counted usage of a deck of 20,000 tokens, as stored at its end; `run` executes a statement."""
     job_id = str(uuid.uuid4())
     period = f"{to_datetime(at_ms):%Y-%m}"
     await run(METER["count_usage"], org, period, job_id, decks, slides, 20_000, cents, to_datetime(at_ms))
@@ -82,7 +82,7 @@ async def deck(run: Any, org: str, cents: int, *, at_ms: int = NOON, slides: int
 
 @pytest.mark.requirement("R2.37")
 async def test_a_repeat_never_doubles_and_a_lower_one_never_lowers(context: ProcessContext):
-    """Whatever comes in whatever order, also within a batch: what is stored is the highest of each."""
+    """In any order, also within a batch: the highest of each is stored."""
     await apply(context.pool, totals(2), totals(3), totals(1))
     await apply(context.pool, totals(3))
     await apply(context.pool, totals(2), totals(1, organization_id="umbrella"), totals(1, period="2026-12"))
@@ -230,9 +230,9 @@ def worker(parts: Addresses, tmp_path: Path) -> Iterator[Worker]:
 
 async def test_three_deliveries_and_two_restarts_count_once(worker: Worker, kafka: Kafka, context: ProcessContext):
     """Each job three times, a worker killed after each of the first two and once robbed of its state, then a quarter of an hour:
-    each counted once, told once, and PostgreSQL not duplicated, read again from the beginning of the log too.
+    each counted once, published once, and PostgreSQL not duplicated, read again from the beginning of the log too.
     """
-    worker.after_ticks(1)  # what is counted before the very first tick is told at it
+    worker.after_ticks(1)  # usage before the very first tick is published at it
     for seq in (1, 2, 3):
         for _ in range(3):
             kafka.send(USAGE_RECORDED, "acme", **used(seq))
@@ -285,7 +285,7 @@ async def test_totals_are_the_number_of_limits_whatever_redis_holds(api: Api, se
     counted = {"presentations": 3, "slides": 45, "tokens": 60_000, "cost_cents": 87}
     expected = {
         "organization_id": "acme", "period": PERIOD, **counted, "source": "postgresql", "upto_seq": 3,
-        "upto": "2026-11-12T12:00:00Z",
+        "upto": "2026-11-12T12:00:00Z", "built_in_tokens": 0,
     }  # fmt: skip
     redis.hset(
         f"usage:acme:{PERIOD}",
@@ -309,7 +309,7 @@ async def test_nothing_was_used_in_another_month(api: Api, redis: Any):
     """Zeros, and up to no time; without a month it is this one."""
     assert await shown(api, "nobody") == {
         "organization_id": "nobody", "period": PERIOD, "presentations": 0, "slides": 0, "tokens": 0, "cost_cents": 0,
-        "source": "postgresql", "upto_seq": 0, "upto": None,
+        "source": "postgresql", "upto_seq": 0, "upto": None, "built_in_tokens": 0,
     }  # fmt: skip
     assert (await shown(api, "nobody", None))["period"] == f"{to_datetime(api.clock()):%Y-%m}"
 

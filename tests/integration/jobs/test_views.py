@@ -1,4 +1,4 @@
-"""Views of decks: shown at once, stored once a window, as many as there were, whatever happens in the middle of one."""
+"""Views of decks: shown at once, stored once per window, with the right number, with any crash in the middle of one."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def viewed(*decks: str) -> list[Any]:
 
 
 def publish(stack: Stack, context: ProcessContext, decks: Sequence[str]) -> None:
-    """Views as somebody outside tells them."""
+    """Publish views as an external producer does."""
     values = [(deck, context.codec.encode(VIEW_RECORDED, {"presentation_id": deck, "ts": 1})) for deck in decks]
     send(stack.kafka, VIEW_RECORDED, values)
 
 
 def sink(link: RedisLink, window_seconds: float = 600.0) -> ViewsSink:
-    """The sink with a window that does not end by itself, unless told."""
+    """The sink with a window that does not end by itself, by default."""
     return ViewsSink(ViewDeltas(link), window_seconds=window_seconds)
 
 
@@ -149,7 +149,7 @@ async def test_a_kill_in_a_window_loses_and_doubles_nothing(
 async def test_a_kill_before_the_commit_loses_and_doubles_nothing(
     stack: Stack, context: ProcessContext, link: RedisLink, deck: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kill -9 with the views written and not committed, Redis told already: PostgreSQL has them once, and Redis none too many."""
+    """Kill -9 with the views written and not committed, and Redis updated: PostgreSQL has them once, and Redis none too many."""
     monkeypatch.setattr(consumer, "SESSION_MS", SESSION_MS)
     deltas = ViewDeltas(link)
     for _ in range(30):
@@ -164,7 +164,7 @@ async def test_a_kill_before_the_commit_loses_and_doubles_nothing(
 
 
 async def is_stored(context: ProcessContext, deck: str, count: int) -> bool:
-    """Whether so many views are stored; more would never become fewer."""
+    """Whether this many views are stored; a higher number would never fall."""
     found = await stored(context, deck)
     assert found <= count
     return found == count
@@ -239,7 +239,7 @@ async def test_a_view_is_shown_at_once_and_stored_once(
 
 
 async def test_an_open_api_takes_views_of_anybody(stack: Stack) -> None:
-    """Without keys nobody is asked who looks, and no limit is told."""
+    """Without keys no caller is identified, and no limit is shown."""
     deck = await made_deck(stack)
     with running_api(stack.settings()) as made:
         async with made.client() as client:

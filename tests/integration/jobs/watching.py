@@ -30,7 +30,7 @@ def new_id() -> str:
 
 
 async def store_job(seeds: Seeds, **columns: Any) -> str:
-    """A job; its id. Columns not given are those of one that runs, and has told nothing for a minute."""
+    """Store a job; return its id. Other columns are those of one that runs, and has published nothing for a minute."""
     at = to_datetime(ProductClock()() - 60_000)
     row = {
         "job_id": new_id(), "kind": "generation", "organization_id": ORG, "user_id": ADA, "args": '{"query": "why?"}',
@@ -183,7 +183,7 @@ async def rest(connection: ClientConnection) -> tuple[list[dict[str, Any]], int]
 
 
 async def is_quiet(heard: Callable[[], Awaitable[Any]], seconds: float) -> bool:
-    """Whether nothing but heartbeats comes for so long."""
+    """Whether only heartbeats come for this long."""
     try:
         async with asyncio.timeout(seconds):
             while (await heard()) == {"event_type": "heartbeat"}:

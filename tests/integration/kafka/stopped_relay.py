@@ -24,7 +24,7 @@ class StoppedProducer(AsyncProducer):
     key = b""
 
     async def enqueue(self, topic: str, value: bytes | None, *, key: bytes | str | None, **more: Any) -> Any:
-        """Stop, if it is the key; hand it over when the process goes on."""
+        """Stop, if it is the key; pass it on when the process continues."""
         if key == self.key:
             self.key = b""
             os.kill(os.getpid(), signal.SIGSTOP)

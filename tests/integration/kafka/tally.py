@@ -40,7 +40,7 @@ class Tally(Handler[UserActive, None]):
     batch_max: int = 100
     on_prepare: Hook = nothing
     on_apply: Hook = nothing
-    prepares_ahead: bool = True  # the harder case for whatever goes wrong
+    prepares_ahead: bool = True  # the harder case for any fault
     batches: list[int] = field(default_factory=list)
 
     async def prepare(self, events: Sequence[Event[UserActive]]) -> None:

@@ -29,7 +29,7 @@ HOT_BEFORE_MAX = 8_500
 
 
 class Held(Handler[dict, None]):  # type: ignore[type-arg]
-    """Notes what it is given, and holds its batches while it is told to."""
+    """Notes its batches, and holds them on demand."""
 
     topics = (TOPIC,)
 
@@ -52,7 +52,7 @@ class Held(Handler[dict, None]):  # type: ignore[type-arg]
 
 
 def events_of(context: ProcessContext, count: int, partition: int) -> list[tuple[bytes, bytes, None, int]]:
-    """So many events of one key in one partition."""
+    """N events of one key in one partition."""
     value = context.codec.encode(TOPIC, {"user_id": "hot" * 50, "ts": 1})
     return [(b"k", value, None, partition) for _ in range(count)]
 
@@ -132,7 +132,7 @@ async def test_the_outbox_says_how_many_wait_and_for_how_long(seeds: Seeds):
 
 
 class Noting(Admin):
-    """Notes which ends of logs it is asked for."""
+    """Notes the requested ends of logs."""
 
     asked: list[list[Place]]
 

@@ -161,7 +161,7 @@ def why(letter: Message) -> str:
 
 
 async def test_times_are_stored_as_told(product: Product):
-    """1970 and 2100 come back to the millisecond."""
+    """1970 and 2100 are returned to the millisecond."""
     times = {fresh("t"): ts for ts in (1, 4_102_444_800_123, -5_000)}
     send(
         product.stack.kafka,
@@ -192,7 +192,7 @@ async def test_any_compression_is_read(product: Product, compression: str):
 
 
 async def test_what_was_sent_compressed_may_be_huge(product: Product):
-    """A text of 20 MB that fits the broker compressed is dead-lettered by its origin, and the relay goes on."""
+    """A text of 20 MB that fits the broker compressed is dead-lettered by its origin, and the relay continues."""
     value = product.encode(product.insight(text="x" * 20_000_000))
     with Reader(product.stack.kafka, f"{INGESTED}.dlq") as dead:
         (place,) = send(product.stack.kafka, INGESTED, [(b"k", value)], **{"compression.type": "zstd"})
@@ -234,7 +234,7 @@ async def test_a_known_id_changes_nothing_and_a_borrowed_one_is_refused(product:
 
 
 async def test_odd_but_good_events_of_users(product: Product):
-    """Leaving what one never had, and a plan that no policy knows, are stored; the sink goes on."""
+    """Leaving a channel without a subscription, and an unknown plan, are stored; the sink continues."""
     user = fresh("u")
     kafka, encode = product.stack.kafka, product.encode
     gone = {"user_id": user, "channel_id": product.channel, "subscribed": False, "ts": 1}
@@ -248,7 +248,7 @@ async def test_odd_but_good_events_of_users(product: Product):
 
 
 async def test_kcat_with_its_default_partitioner(product: Product):
-    """Events sent by kcat, or by librdkafka with its CRC32 partitioner, are stored whatever partition they are in."""
+    """Events sent by kcat, or by librdkafka with its CRC32 partitioner, are stored from any partition."""
     channels = [fresh("crc") for _ in range(12)]
     values = [(c, product.encode(product.insight(channel_id=c))) for c in channels]
     if shutil.which("kcat"):
@@ -294,7 +294,7 @@ COUNT = b"\x80\x80\x80\xd9\xd3\xb3\xed\x82o"
 
 @contextlib.contextmanager
 def hostile_schema(stack: Stack, of: str) -> Iterator[int]:
-    """The id of a schema that the registry takes: of somebody's own subject, or a version of ours with such a field."""
+    """The id of a schema that the registry accepts: of a foreign subject, or a version of our schema with such a field."""
     with SchemaRegistryClient({"url": stack.schema_registry, "timeout": 10}) as client:
         subject, schema = fresh("foreign"), json.dumps(ENDLESS)
         if of == "ours":
@@ -303,7 +303,7 @@ def hostile_schema(stack: Stack, of: str) -> Iterator[int]:
             subject, schema = TOPICS[INGESTED].subject, json.dumps(later)
         try:
             yield client.register_schema(subject, Schema(schema, "AVRO"))
-        finally:  # other tests look at the latest version of ours
+        finally:  # other tests read the latest version of our schema
             client.delete_version(subject, client.get_latest_version(subject).version)
 
 

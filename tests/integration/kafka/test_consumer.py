@@ -1,4 +1,4 @@
-"""The consumer framework on real parts: whatever happens, an event's effect is stored once and nothing is left out."""
+"""The consumer framework on real parts: after any failure, an event's effect is stored once and nothing is left out."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def test_a_rebalance_hands_over(case: Case, quick_session: None):
 
 
 async def test_a_long_batch_keeps_its_membership(case: Case, quick_session: None):
-    """A batch that takes longer than the session is neither fenced nor repeated, since the poll goes on beside it."""
+    """A batch that takes longer than the session is neither fenced nor repeated, since the poll continues beside it."""
 
     async def long(events: Sequence[Event]) -> None:
         if events[0].value["user_id"] == "n0000":
@@ -222,7 +222,7 @@ async def test_a_rebalance_during_a_long_batch_loses_nothing(
 async def test_a_batch_that_ends_while_partitions_are_assigned_holds_up_nobody(
     case: Case, quick_session: None, monkeypatch: pytest.MonkeyPatch
 ):
-    """A long batch is stored while the consumer's thread waits in a rebalance for the loop, which goes on turning.
+    """A long batch is stored while the consumer's thread waits in a rebalance for the loop, which continues to run.
 
     The client has every thread but the one that polls wait for the end of its callback, also for an asynchronous commit.
     """
@@ -292,7 +292,7 @@ async def test_postgresql_stopped_in_the_middle_of_a_batch(case: Case):
 
 
 async def test_kafka_stopped_and_started(case: Case):
-    """Kafka goes away and comes back: the consumer is unready in between and stores what comes afterwards."""
+    """Kafka stops and restarts: the consumer is unready in between and stores later events."""
     case.send(names(10), 0)
     member = case.consumer()
     async with running(member):

@@ -174,8 +174,8 @@ class Heads(Handler[ChannelAdvanced, None]):
 async def test_a_relay_that_was_stopped_brings_nothing_old_back(
     stack: Stack, context: ProcessContext, producer: AsyncProducer, tmp_path: Path
 ):
-    """A relay is stopped with a batch in hand; another follows within the lease and publishes it and what is newer. When the
-    first goes on, it publishes its batch behind that: a consumer deals with none of it, also one that begins anew in between.
+    """A relay is stopped with a batch in hand; another follows within the lease and publishes it and newer rows. When the
+    first continues, it publishes its batch behind that: a consumer processes none of it, also one that restarts in between.
     """
     channel = fresh("c")
     handler = Heads(channel)
@@ -209,7 +209,7 @@ async def test_a_relay_that_was_stopped_brings_nothing_old_back(
 
 
 async def test_kafka_away_keeps_the_rows(stack: Stack, context: ProcessContext, monkeypatch: pytest.MonkeyPatch):
-    """While Kafka is away rows stay and the relay is unready; when it is back they are published."""
+    """While Kafka is unavailable rows stay and the relay is unready; after its recovery they are published."""
     monkeypatch.setattr("highwater.connectors.kafka.producer.DELIVERY_MS_MAX", 2_000)
     producer = AsyncProducer(context.client, client_id="test")
     users = [fresh("u") for _ in range(5)]

@@ -16,7 +16,7 @@ REFUSAL = "the topics have 8 partitions and HIGHWATER_PARTITIONS is 4: set it to
 # Exit status by command; the decision worker ends as with any start that failed.
 COMMANDS = {("init",): 1, ("worker",): 70, ("connect", "insights"): 1, ("verify", "--only", "tables"): 1}
 DOCTOR = ("doctor", "--json")
-# Five programs that start side by side: 44 s were seen on a machine that was asked for ten times what it can do.
+# Five programs that start side by side: 44 s were seen on a machine with ten times its load.
 _SECONDS_MAX = 200.0
 
 

@@ -28,7 +28,7 @@ async def case(stack: Stack, context: ProcessContext) -> AsyncIterator[Case]:
 
 
 class Watched:
-    """A consumer whose first batch is not stored before a second one is prepared; then `act` decides what becomes of it."""
+    """A consumer whose first batch is not stored before a second one is prepared; then `act` decides its outcome."""
 
     def __init__(self, case: Case, act: Callable[[], Awaitable[None]], **more: object) -> None:
         self.prepared: list[list[str]] = []

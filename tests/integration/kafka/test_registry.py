@@ -114,7 +114,7 @@ def test_an_id_that_was_never_given_is_unknown(registry: Registry, schema_id: in
 
 
 def test_a_schema_that_is_not_avro_is_unknown(registry: Registry, stranger: SchemaRegistryClient):
-    """A JSON schema's id names no event of ours."""
+    """A JSON schema's id names none of our events."""
     text = '{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}'
     schema_id = stranger.register_schema(fresh("json"), Schema(text, "JSON"))
     with pytest.raises(UnknownSchemaError):

@@ -76,7 +76,7 @@ async def test_one_who_rests_for_long_is_woken_by_the_patient_bell(drowsy: Case,
 
 
 async def test_a_doorbell_wakes_all_who_read_a_topic_and_nobody_else(drowsy: Case):
-    """Two groups of one topic are woken; a third, of another topic, goes on resting."""
+    """Two groups of one topic are woken; a third, of another topic, keeps resting."""
     other, elsewhere = replace(drowsy, group=fresh("tally")), replace(drowsy, group=fresh("tally"))
     members = [drowsy.consumer(), other.consumer()]
     aside = elsewhere.consumer()
@@ -108,7 +108,7 @@ async def test_the_record_of_one_delays_nobody_elses(stack: Stack, context: Proc
 
 
 async def test_a_rest_ends_by_itself(drowsy: Case, monkeypatch: pytest.MonkeyPatch):
-    """Whatever became of the doorbell: a record is found when the time of the rest is over."""
+    """With any state of the doorbell: a record is found when the time of the rest is over."""
     monkeypatch.setattr(resting._Bell, "_wake", lambda *_: None)
     monkeypatch.setattr(resting, "_REST_SECONDS_MAX", 2.0)
     member = drowsy.consumer()

@@ -102,7 +102,7 @@ async def in_outbox_raw(context: ProcessContext, topic: str) -> Sequence[Any]:
 
 @pytest.fixture
 async def posts(stack: Stack, seeds: Seeds, environment: dict[str, str]) -> AsyncIterator[Posts]:
-    """Reads from the present ends on, whatever other tests have left in the topics."""
+    """Reads from the present ends on; records of other tests in the topics are skipped."""
     own = dataclasses.replace(stack, database=seeds.url)
     async with surroundings(own) as context:
         await context.pool.execute("DELETE FROM outbox; DELETE FROM stopped_partitions")
@@ -121,7 +121,7 @@ def command_in(text: str | None) -> str:
 
 
 async def test_garbage_stops_one_partition_and_the_printed_command_resumes_it(posts: Posts, api: Api):
-    """130 bad comments: their partition stops, also over a restart; others go on; the command stores what came after."""
+    """130 bad comments: their partition stops, also over a restart; others continue; the command stores the later ones."""
     first = posts.send(BAD, "before", *[None] * 130, "after")
     member = posts.consumer()
     async with running(member):
@@ -191,7 +191,7 @@ async def test_only_what_is_stopped_can_be_parked(posts: Posts):
 
 
 async def test_nobody_waits_for_a_stopped_partition(posts: Posts):
-    """Who asks whether something is known waits for its topic to be stored, but not for what waits for an operator."""
+    """A caller that checks for existence waits for its topic to be stored, but not for a partition that waits for an operator."""
 
     async def find(_tx: Any, _ids: list[str]) -> set[str]:
         return set()

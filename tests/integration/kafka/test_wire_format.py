@@ -24,7 +24,7 @@ from highwater.schemas.topics import TOPICS
 from tests.conftest import Stack
 from tests.integration.connecting import fresh
 
-# Somebody else's program: nothing of ours can be imported.
+# An external program: it cannot import the product.
 READER = """
 import json, sys
 sys.path.append(sys.argv[4])  # the folder of packages, and not the .pth files in it

@@ -48,7 +48,7 @@ class League:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def says(self, topic: str, value: dict[str, Any], *, at: int | None = None, offset: int | None = None) -> Event:
-        """An event; unless told otherwise broker time goes on by a millisecond."""
+        """An event; by default broker time advances by a millisecond."""
         self._at += 1
         at = self._at if at is None else at
         return event(topic, value, offset=self._at if offset is None else offset, arrived_ms=at)
@@ -146,11 +146,11 @@ class League:
         return counted
 
     async def published(self, topic: str, key: str | None = None) -> list[dict[str, Any]]:
-        """Events of ours under a key (the season) that wait in the outbox, in their order."""
+        """Our events under a key (the season) that wait in the outbox, in their order."""
         return await in_outbox(self.context, topic, key or self.season)
 
     async def asked(self, scope: str) -> list[dict[str, Any]]:
-        """Requests to make documents anew under a scope."""
+        """Requests to rebuild documents under a scope."""
         return await self.published("league.refresh-requested", scope)
 
     async def texts(self, match_id: str) -> list[str]:

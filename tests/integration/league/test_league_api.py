@@ -132,7 +132,7 @@ async def test_what_a_cache_is_told(http) -> None:
 
 @pytest.mark.requirement("R4.5")
 async def test_a_body_comes_in_the_coding_that_was_asked_for(http) -> None:
-    """Brotli, gzip or as it is, all under one tag; none left is 406, also for who has the version."""
+    """Brotli, gzip or identity, all under one ETag; none left is 406, also for a client with the version."""
     for path in (f"{PATH}/table", "/api/matches/m-live"):
         plain = await http.get(path)
         assert "content-encoding" not in plain.headers
@@ -160,7 +160,7 @@ async def test_the_table_counts_what_is_final(http) -> None:
 
 
 async def test_what_is_not_there_is_404_whatever_the_condition(http) -> None:
-    """An unknown season, match, club or page of the rating, also for `*`; an id that is none is 422."""
+    """An unknown season, match, club or page of the rating, also for `*`; an invalid id is 422."""
     for path in (
         "/api/league/nope/table",
         "/api/matches/nope",
@@ -429,7 +429,7 @@ async def test_the_verdict_tells_what_the_parts_count(http, guarded: Api) -> Non
 
 @pytest.mark.requirement("R4.32")
 async def test_without_a_token_set_prewarm_is_refused(stack, seeds: Seeds, league: None) -> None:
-    """Whatever is sent, an empty token too."""
+    """This holds for any token, an empty one too."""
     url = f"{stack.redis.rsplit('/', 1)[0]}/11"
     with running_api(stack.settings(DATABASE_URL=seeds.url, REDIS_URL=url)) as running:
         async with running.client() as client:

@@ -118,7 +118,7 @@ async def db(empty: Any) -> AsyncIterator[Database]:
 
 @pytest.mark.requirement("R4.21")
 async def test_every_kind_that_is_served_has_a_builder():
-    """The catalogue and the builders name the same kinds, but for the one that nobody reads."""
+    """The catalogue and the builders name the same kinds, except for the one without readers."""
     assert set(KINDS) - {"predictions_legacy"} == set(BUILDERS)
 
 
@@ -143,7 +143,7 @@ async def test_a_match_comes_back_as_it_was(db: Database):
 
 
 async def test_nothing_is_there(db: Database):
-    """What one match, season or club is about is not there; what is about all, or about a user, is empty."""
+    """A document about one match, season or club is missing; one about all, or about a user, is empty."""
     by_id = {kind for kind, found in KINDS.items() if found.has_id} & set(BUILDERS)
     always = {"predictions_user", "achievements", "predictions_active", "leaderboard"}
     assert by_id - always == {kind for kind in by_id if await db.built(kind, "1") is None}
@@ -192,7 +192,7 @@ async def test_pages_of_a_real_season(db: Database):
 
 
 async def test_a_goal_in_play(db: Database):
-    """It changes what is live and the clubs' pages, names its event there, and is no news to the other pages."""
+    """It changes the live page and the clubs' pages, names its event there, and does not change the other pages."""
     before_goal = live("A", "B", 0, 0)
     ended = final("C", "D", 1, 0, kickoff_ms=KICKOFF_MS - DAY_MS)
     await db.put(before_goal, ended)
@@ -239,7 +239,7 @@ async def test_the_result_of_a_long_match_is_behind_its_absence(db: Database):
 
 @pytest.mark.requirement("R4.25")
 async def test_matches_in_play_of_all_seasons(db: Database):
-    """Told live and not over by any measure, or begun by the clock; one of which nothing more was heard is let go."""
+    """Live by event and not over by any measure, or begun by the clock; one without further events is dropped."""
     await db.put(
         live("A", "B", 1, 0, kickoff_ms=NOW_MS - 3 * HOUR_MS, season="other"),
         live("I", "J", 1, 0, kickoff_ms=NOW_MS - 100 * DAY_MS, season="old"),
@@ -282,7 +282,7 @@ async def test_comments_of_a_match(db: Database):
 
 
 async def test_what_a_user_predicted(db: Database):
-    """A vote alone, a prediction alone and both are each one entry; what came of them counts as an achievement."""
+    """A vote alone, a prediction alone and both are each one entry; their outcome counts as an achievement."""
     played = final("A", "B", 2, 1, score_by=Cause(2, "league.match-updated/0/1"))
     await db.put(played, scheduled("C", "D", kickoff_ms=NOW_MS + DAY_MS), final("E", "F", 0, 0))
     await db.vote("A-B", "u", "draw", said_ms=KICKOFF_MS - 1, offset=11)
@@ -304,7 +304,7 @@ async def test_what_a_user_predicted(db: Database):
 
 
 async def test_pages_of_the_rating(db: Database):
-    """Ranks go on over pages, a tie over the edge of a page keeps its rank, and the last page has no next."""
+    """Ranks continue over pages, a tie over the edge of a page keeps its rank, and the last page has no next."""
     count = 2 * PAGE_USERS + 3
     await db.tx.executemany(
         "INSERT INTO league_ratings VALUES ($1, $2, 0, $2, $2, $3)",
@@ -379,7 +379,7 @@ async def test_a_club_over_all_seasons(db: Database):
 
 @pytest.mark.requirement("R4.11")
 async def test_match_windows(db: Database):
-    """Merged by season in order, the same bytes whatever moment inside asks; a match far away is in none."""
+    """Merged by season in order, the same bytes at any moment inside; a distant match is in none."""
     await db.put(
         scheduled("A", "B", season="z"),
         scheduled("C", "D", season="z", kickoff_ms=KICKOFF_MS + HOUR_MS),

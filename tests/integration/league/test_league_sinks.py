@@ -1,4 +1,4 @@
-"""The sinks of matches and posts on real parts: the last word wins, what changes nothing is told to nobody."""
+"""The sinks of matches and posts on real parts: the last event wins, and an event without a change publishes nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_a_schedule_makes_a_season_and_tells_each_match(league: League):
 
 
 async def test_a_season_knows_the_event_that_brought_it(league: League):
-    """Its first match did, whatever becomes of that; a season that a restore has brought is told by the next schedule."""
+    """The event of its first match, in any later state; a restored season has the event of the next schedule."""
     select = "SELECT created_ms, position FROM league_seasons WHERE season = $1"
     first, second = league.scheduled("a"), league.scheduled("b")
     await league.stores(second, first)
@@ -73,7 +73,7 @@ async def test_a_season_knows_the_event_that_brought_it(league: League):
 
 
 async def test_what_is_stored_is_what_was_folded(league: League):
-    """Every part of a match comes back from its row, with the event behind it."""
+    """Every part of a match is read unchanged from its row, with the event behind it."""
     schedule = league.scheduled("a")
     await league.stores(schedule)
     score, result = league.updated("a", 1, 0, minute=33), league.finalized("a", 2, 1)
@@ -157,7 +157,7 @@ async def test_a_match_keeps_its_season(league: League):
 
 
 async def test_one_match_scheduled_in_two_seasons_at_once(context: ProcessContext):
-    """Two consumers that schedule one match in two seasons at one time: one of them has it, the other is told so."""
+    """Two consumers that schedule one match in two seasons at one time: one of them has it, the other gets an error."""
     league, other = League(context), League(context)
     same = {**other.schedule("a"), "match_id": league.match("a")}
     events = [league.scheduled("a"), other.says("league.match-scheduled", same)]
@@ -203,7 +203,7 @@ async def test_matches_of_seasons_change_side_by_side(context: ProcessContext):
         assert {match_of(await league.row(name)).kickoff_ms for name in "abcd"} == {11}
 
 
-# -- matches that are not known --------------------------------------------------------------------------------------
+# -- unknown matches -------------------------------------------------------------------------------------------------
 
 
 async def test_a_result_waits_for_its_schedule(league: League, stack: Stack, context: ProcessContext):
@@ -251,7 +251,7 @@ async def test_a_result_of_no_match_is_dead_and_those_around_it_count(
 
 
 async def test_the_broker_is_asked_only_for_a_match_that_is_missing(league: League, monkeypatch: pytest.MonkeyPatch):
-    """Known matches cost one read; the ends of the log are asked for once a batch, however many are missing."""
+    """Known matches cost one read; the ends of the log are read once per batch, for any number of missing ones."""
     await league.stores(league.scheduled("a"))
     asked = []
 
@@ -271,7 +271,7 @@ async def test_the_broker_is_asked_only_for_a_match_that_is_missing(league: Leag
 
 
 async def test_a_match_that_is_stored_while_it_is_looked_for_is_known(league: League):
-    """Between the first look and the verdict the schedule may be stored: it is looked for again."""
+    """Between the first check and the verdict the schedule may be stored: it is checked again."""
     events = [league.finalized(name, 1, 0) for name in ("a", "nowhere")]
 
     class Storing:
@@ -299,7 +299,7 @@ async def dead_letters(league: League, topic: str) -> list[dict[str, str]]:
 
 
 async def test_a_comment_is_stored_once_and_told_once_a_batch(league: League):
-    """Comments of a batch are one request for their match; the same batch again adds none and tells nobody."""
+    """Comments of a batch are one request for their match; the same batch again adds and publishes nothing."""
     await league.stores(league.scheduled("a"))
     batch = [league.commented("a", "u", "first"), league.commented("a", "v", "second")]
     await league.stores(*batch)
@@ -310,7 +310,7 @@ async def test_a_comment_is_stored_once_and_told_once_a_batch(league: League):
 
 
 async def test_the_latest_comments_are_kept(league: League, monkeypatch: pytest.MonkeyPatch):
-    """A match keeps its latest comments; one that is older than all of them is not even told."""
+    """A match keeps its latest comments; one that is older than all of them is not even published."""
     monkeypatch.setattr(posts, "COMMENTS_KEPT_MAX", 3)
     await league.stores(league.scheduled("a"), league.scheduled("b"))
     old = [league.commented("a", "u", f"old {n}") for n in range(3)]
@@ -372,7 +372,7 @@ async def test_the_last_word_on_an_advertisement_counts(league: League):
 
 
 async def test_an_advertisement_that_stays_as_it_was_is_not_told(league: League):
-    """The same payload again, and taking away what is not there, tell nobody, but are remembered."""
+    """The same payload again, and removing a missing one, publish nothing, but are remembered."""
     name, other = fresh("ad"), fresh("ad")
     await league.stores(ad(league, name, "{}"))
     asked = len(await league.asked("ads"))

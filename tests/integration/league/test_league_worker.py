@@ -22,7 +22,7 @@ def season(request: pytest.FixtureRequest) -> str:
 
 
 def tell(kafka: Kafka, season: str, match_id: str, kickoff: int, revision: int = 1, **more: Any) -> None:
-    """A match as the sinks tell it."""
+    """Publish a match as the sinks do."""
     event: dict[str, Any] = {
         "match_id": match_id,
         "season": season,
@@ -47,12 +47,12 @@ def refreshes(kafka: Kafka, season: str, reason: str = "match-changed") -> list[
 
 
 def dropped(kafka: Kafka, season: str) -> list[str]:
-    """Live pages of a season that ended, as often as it was told."""
+    """Live pages of a season that ended, once per publication."""
     return [key for answer in refreshes(kafka, season, "match-over") for key in answer.event["dropped"]]
 
 
 def test_a_change_is_told_with_its_documents(worker: Worker, kafka: Kafka, season: str):
-    """A result names the pages of its season, with the event behind it and the time at which the sink told it."""
+    """A result names the pages of its season, with the event behind it and the time at which the sink published it."""
     told_at = worker.now() - 5_000
     event = {
         "match_id": "m1",
@@ -83,7 +83,7 @@ def test_a_change_is_told_with_its_documents(worker: Worker, kafka: Kafka, seaso
 
 
 def test_a_goal_names_no_page_of_results(worker: Worker, kafka: Kafka, season: str):
-    """A goal in play has the live pages made anew and leaves table, schedule and results alone."""
+    """A goal in play rebuilds the live pages and leaves table, schedule and results alone."""
     goal = {"changed": ["score"], "state": "live", "home_goals": 1, "away_goals": 0}
     tell(kafka, season, "m1", worker.now() - HOUR, **goal)
     (answer,) = until(lambda: refreshes(kafka, season), "a refresh")
@@ -116,7 +116,7 @@ def test_a_window_that_begins_prewarms_its_season_once(worker: Worker, kafka: Ka
 
 
 def test_a_match_scheduled_within_its_window_is_prewarmed(worker: Worker, kafka: Kafka, season: str):
-    """Who tells a match ten minutes before kickoff finds its season's pages made at the next tick."""
+    """If a match is published ten minutes before kickoff, its season's pages are built at the next tick."""
     worker.after_ticks(1)
     tell(kafka, season, "m1", worker.now() + 10 * MINUTE)
     until(lambda: kafka.answers(PREWARM, season), "a prewarm")
@@ -150,7 +150,7 @@ def test_seasons_of_the_past_are_not_prewarmed(worker: Worker, kafka: Kafka, sea
 
 
 def test_what_comes_again_is_told_again_and_moves_nothing_back(worker: Worker, kafka: Kafka, season: str):
-    """A redelivered or older change is told to the documents, but the newest revision decides about windows."""
+    """A redelivered or older change is published to the documents, but the newest revision decides about windows."""
     tomorrow = worker.now() + DAY
     tell(kafka, season, "m1", tomorrow, revision=5)
     tell(kafka, season, "m1", tomorrow, revision=5)
@@ -161,7 +161,7 @@ def test_what_comes_again_is_told_again_and_moves_nothing_back(worker: Worker, k
 
 
 def test_killed_and_robbed_of_its_state_it_forgets_nothing(worker: Worker, kafka: Kafka, season: str):
-    """After SIGKILL and the loss of all local state no window is prewarmed twice and no end is missed or told twice."""
+    """After SIGKILL and the loss of all local state no window is prewarmed twice and no end is missed or published twice."""
     kickoff = worker.now() + 10 * MINUTE
     tell(kafka, season, "m1", kickoff)
     until(lambda: kafka.answers(PREWARM, season), "a prewarm")
@@ -183,7 +183,7 @@ def test_killed_and_robbed_of_its_state_it_forgets_nothing(worker: Worker, kafka
 
 
 def test_a_window_that_began_while_it_was_down_is_prewarmed(worker: Worker, kafka: Kafka, season: str):
-    """A worker that was away at the start of a window makes up for it while the window is open."""
+    """A worker that was down at the start of a window prewarms it while the window is open."""
     tell(kafka, season, "m1", worker.now() + 50 * MINUTE)
     until(lambda: refreshes(kafka, season), "a refresh")
     worker.after_ticks(2)
@@ -194,7 +194,7 @@ def test_a_window_that_began_while_it_was_down_is_prewarmed(worker: Worker, kafk
 
 
 def test_every_change_is_told_though_the_worker_is_killed(worker: Worker, kafka: Kafka, season: str):
-    """Killed in the midst of many changes, it tells each of them at least once after the next start."""
+    """Killed in the midst of many changes, it publishes each of them at least once after the next start."""
     count = 400
     kickoff = worker.now() + DAY
     for number in range(count):

@@ -77,7 +77,7 @@ class World(League):
         await self.stores(self.finalized("1", 3, 1))
 
     async def is_settled(self) -> None:
-        """What changed was made by whoever read."""
+        """The readers have rebuilt the changed pages."""
         assert await self.context.pool.fetchval("SELECT count(*) FROM page_changes") == 0
 
 
@@ -117,7 +117,7 @@ async def test_a_read_with_a_position_takes_the_other_pages_with_it(world: World
 
 
 async def test_a_page_made_for_its_age_or_for_its_first_reader_takes_the_others_with_it(world: World) -> None:
-    """An expiry, and a page that nobody had asked for."""
+    """An expiry, and a page without a reader before."""
     before = await world.shown()
     await world.ends()
     assert await world.shown() == before
@@ -181,7 +181,7 @@ async def test_readers_with_positions_at_once_make_it_once(world: World) -> None
 
 
 async def test_what_nobody_reads_is_not_made(world: World) -> None:
-    """A change notes pages that nobody has asked for; none of them is made for it."""
+    """A change notes pages without readers; none of them is built for it."""
     stored = "SELECT count(*) FROM documents"
     before = await world.context.pool.fetchval(stored)
     await world.stores(*(world.scheduled(f"new {number}") for number in range(20)))

@@ -124,7 +124,7 @@ async def test_what_is_stored_after_the_result_is_rated_with_it(league: League):
 
 
 async def test_documents_of_the_rating_are_asked_for(league: League):
-    """One request a batch: the first page is made anew, and what the users had read of their own is taken away."""
+    """One request per batch: the first page is rebuilt, and the users' own pages are removed."""
     await league.stores(league.scheduled("a"), league.scheduled("b"), league.scheduled("nobody's"))
     crowd = [league.voted("b", f"u{n:03}", "home", ts=BEFORE) for n in range(101)]
     await league.stores(league.voted("a", "u", "home", ts=BEFORE), *crowd)
@@ -153,7 +153,7 @@ async def test_all_are_rated_once_in_six_hours_of_ticks(league: League):
     start = 100 * RUN_MS
     await league.rates(tick(league, start))
     await league.stores(league.voted("a", "u", "home", ts=BEFORE))
-    await league.context.pool.execute("DELETE FROM league_ratings")  # lost: no result and no vote will tell of it again
+    await league.context.pool.execute("DELETE FROM league_ratings")  # lost: no result and no vote will publish it again
     for now_ms in (start, start + RUN_MS - 1, start - 1):
         await league.rates(tick(league, now_ms))
     assert (await ratings(league), len(await league.asked("ratings"))) == ({}, 2)
@@ -205,7 +205,7 @@ async def test_one_transaction_rates_at_a_time(league: League):
 
 
 async def test_ratings_are_those_of_the_rules(league: League):
-    """Whatever users said of whatever matches, the statement rates as the rules do; two workers at once do no harm."""
+    """For any votes of any users, the statement rates as the rules do; two workers at once do no harm."""
     draw = np.random.default_rng(SEED)
     matches, users = [f"m{n}" for n in range(6)], [f"u{n}" for n in range(25)]
     await league.stores(*(league.scheduled(match) for match in matches))

@@ -1,4 +1,4 @@
-"""Votes on real parts: stored and told once a window, counted as they are, whatever happens in the middle of one."""
+"""Votes on real parts: stored and published once per window, counted correctly, with any crash in the middle of one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def choices(league: League, match_id: str = "a") -> dict[str, str]:
     return {row["user_id"]: row["choice"] for row in await league.context.pool.fetch(query, league.match(match_id))}
 
 
-# -- what is stored and told -----------------------------------------------------------------------------------------
+# -- stored and published votes --------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("R4.4")
@@ -87,7 +87,7 @@ async def test_a_vote_that_changes_nothing_tells_nobody(league: League):
 
 
 async def test_bad_votes_are_dead_and_those_around_them_count(league: League):
-    """A choice that is none is refused by name, its neighbours are stored."""
+    """An invalid choice is refused by name, its neighbours are stored."""
     dead = await league.stores(
         league.voted("a", "u", "home"), league.voted("a", "v", "both"), league.predicted("a", "v", 1, -1),
         league.voted("a", "w", "home"),
@@ -123,7 +123,9 @@ async def left_of(league: League, user: str) -> dict[str, int]:
 
 
 async def test_an_erasure_takes_all_that_a_user_said(league: League):
-    """Votes, predictions, comments, rating and documents of the user go, counts follow, and it is told whose pages changed."""
+    """Votes, predictions, comments, rating and documents of the user are removed, counts follow, and the changed pages are
+    published.
+    """
     user, other, pool = fresh("u"), fresh("v"), league.context.pool
     await league.stores(*(league.voted("a", who, "home") for who in (user, other)), league.predicted("b", user, 1, 0))
     await league.stores(league.commented("b", user, "hello"), league.commented("b", other, "hi"))
@@ -229,7 +231,7 @@ def vote(league: League, user: str, choice: str) -> dict[str, Any]:
 
 @pytest.mark.requirement("R4.33")
 async def test_votes_of_a_window_are_flushed_once(league: League, stack: Stack, context: ProcessContext):
-    """Votes that come one by one within a window are one batch: stored together, told once, all positions moved."""
+    """Votes that come one by one within a window are one batch: stored together, published once, all positions moved."""
     await accounted(context)
     async with running(BatchConsumer(VotesSink(context, window_seconds=3.0), context)):
         for number in range(8):
@@ -279,7 +281,7 @@ async def test_a_stop_in_a_window_is_quick_and_loses_nothing(league: League, sta
 async def test_a_kill_in_a_window_loses_and_doubles_nothing(
     league: League, stack: Stack, context: ProcessContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Kill -9 in the middle of a window: nothing of it was stored, and the next consumer stores and tells all of it once."""
+    """Kill -9 in the middle of a window: nothing of it was stored, and the next consumer stores and publishes all of it once."""
     await accounted(context)
     monkeypatch.setattr(consumer, "SESSION_MS", SESSION_MS)
     log = [vote(league, f"u{n % 10}", ("home", "draw", "away")[n % 3]) for n in range(30)]

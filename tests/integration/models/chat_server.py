@@ -40,7 +40,7 @@ class ChatServer:
                     self.wfile.write(body)
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._httpd.daemon_threads = True

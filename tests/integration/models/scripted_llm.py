@@ -27,7 +27,7 @@ from typing import Any, Self
 STAGES = ("analyzer", "assembler", "responder", "archivist")
 # Of a job's key: `{job}/slide-7/1`.
 _STEP_OF_JOB = re.compile(r"/(outline|slide-[0-9]+)/")
-# A forgotten step ends with its test, at the latest after so long.
+# A forgotten step ends with its test, at the latest after this time.
 _SECONDS_MAX = 120.0
 
 
@@ -103,7 +103,7 @@ def limited(retry_after_seconds: float | None = None) -> Reply:
 
 
 def big(size: int) -> Reply:
-    """A response of so many bytes without a Content-Length."""
+    """A response of this many bytes without a Content-Length."""
     return Reply(200, {"content-type": "application/json", "x-size": str(size)})
 
 
@@ -200,7 +200,7 @@ class ScriptedLLM:
         return hold
 
     def release_all(self) -> None:
-        """Let everybody go who waits."""
+        """Release all waiting requests."""
         with self._lock:
             holds = list(self._holds)
         for hold in holds:
@@ -263,7 +263,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 256  # a test asks with many at once
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news."""
+        """A client that disconnected is not an error."""
 
 
 def _handler(server: ScriptedLLM) -> type[BaseHTTPRequestHandler]:
@@ -328,7 +328,7 @@ def _handler(server: ScriptedLLM) -> type[BaseHTTPRequestHandler]:
             elif how == "closed_inside":
                 self._begin(len(body))
                 self.wfile.write(body[: len(body) // 2])
-            elif how == "cut":  # without a length: the end cannot be told from a whole answer
+            elif how == "cut":  # without a length: a cut answer looks complete
                 self._begin(None)
                 self.wfile.write(body[: len(body) // 2])
             elif how == "reset":
@@ -344,7 +344,7 @@ def _handler(server: ScriptedLLM) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
 
         def log_message(self, *_: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     return Handler
 

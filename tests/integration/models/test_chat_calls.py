@@ -130,7 +130,7 @@ async def test_a_field_that_a_model_refuses_is_learnt_once(llm: ScriptedLLM, cha
 
 
 async def test_what_is_refused_in_every_form_teaches_nothing(llm: ScriptedLLM, chat: RemoteChat) -> None:
-    """A limit that is too high for a model is told as such, and the model's next call is asked in the form that it takes."""
+    """A limit that is too high for a model is reported as such, and the model's next call has the form that it accepts."""
     too_high = status(400, '{"error": {"message": "max_completion_tokens is too large: 2000"}}')
     llm.script("analyzer", too_high, _refused("max_tokens"))
     assert "too large" in str(await _failure(chat))
@@ -153,7 +153,7 @@ async def test_an_answer_in_pieces_is_told_piece_by_piece(llm: ScriptedLLM, chat
 
 
 async def test_an_answer_that_comes_whole_is_an_answer(llm: ScriptedLLM, chat: RemoteChat) -> None:
-    """A service need not send pieces; one that refuses to is asked for none from then on."""
+    """A service need not send pieces; one that refuses to gets no such request from then on."""
     pieces: list[str] = []
     assert (await chat.complete(CALL, pieces.append)).text == llm.answers["analyzer"](llm.seen()[0])
     llm.script("analyzer", _refused("stream"))
@@ -166,7 +166,7 @@ async def test_an_answer_that_comes_whole_is_an_answer(llm: ScriptedLLM, chat: R
 
 
 async def test_an_answer_that_breaks_off_is_none(llm: ScriptedLLM, chat: RemoteChat) -> None:
-    """Though its pieces were told: the next attempt begins anew."""
+    """Its pieces were published, but the next attempt starts over."""
     llm.script("analyzer", streamed("The ", is_whole=False))
     pieces: list[str] = []
     with pytest.raises(CallFailedError) as failed:
@@ -236,7 +236,7 @@ async def test_a_call_ends_within_its_limit(llm: ScriptedLLM, hasty: RemoteChat,
 
 
 async def test_nobody_is_there() -> None:
-    """A refused connection is a service that is away."""
+    """A refused connection is an unavailable service."""
     with ScriptedLLM() as gone:
         chat = RemoteChat(ChatEndpoint(gone.url, KEY, seconds_max=LONG_SECONDS))
     assert (await _failure(chat)).failure is Failure.UNAVAILABLE
@@ -265,7 +265,7 @@ async def test_nobody_is_there() -> None:
     ],
 )
 def test_how_long_a_service_asks_to_wait(headers: dict[str, str], wait_ms: int | None) -> None:
-    """Seconds, milliseconds or a date, which is measured by the service's own clock where it tells it."""
+    """Seconds, milliseconds or a date, which is measured by the service's own clock if it sends it."""
     assert chat_service.retry_after_ms(headers, 1_700_000_030_000) == wait_ms
 
 
@@ -292,7 +292,7 @@ async def test_an_error_page_is_told_in_part(llm: ScriptedLLM, chat: RemoteChat)
 async def test_a_key_never_leaves_in_a_log(
     llm: ScriptedLLM, chat: RemoteChat, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever the libraries log, at any level."""
+    """This holds for any log line of the libraries, at any level."""
     caplog.set_level("DEBUG")
     llm.script(None, "429", "closed", "html")
     for _ in range(3):

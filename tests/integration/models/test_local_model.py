@@ -1,4 +1,4 @@
-"""The model that is installed: the same bytes for the same text, whatever is asked beside it; texts of every kind; damage."""
+"""The installed model: the same bytes for the same text, in any batch; texts of every kind; damage."""
 
 from __future__ import annotations
 
@@ -170,8 +170,8 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path, number: int):
     ],
 )
 def test_which_embedder_is_chosen(given: dict[str, str], chosen: str):
-    """What is asked for, also if its files are missing; else a service, else the model that is installed, else what needs
-    nothing.
+    """The requested one, even if its files are missing; else a service, else the installed model, else the one without
+    files.
     """
     assert opening.chosen_embedder(read_settings(given)) == chosen
 
@@ -190,7 +190,7 @@ def test_what_is_asked_for_and_not_there_is_refused(given: dict[str, str], says:
 
 
 def test_without_its_library_no_model_is_chosen(monkeypatch: pytest.MonkeyPatch):
-    """It is refused if it is asked for."""
+    """It is refused on request."""
     monkeypatch.setattr(local_model, "find_spec", lambda _name: None)
     assert opening.chosen_embedder(read_settings({})) == "builtin"
     with pytest.raises(ConfigurationError, match="make install"):

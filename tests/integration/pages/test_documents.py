@@ -74,7 +74,7 @@ class Side:
         self.documents, self.maker, self.copies, self.lease, self.pool = documents, maker, copies, lease, pool
 
     async def bump(self, *, is_forced: bool = False, is_dropped: bool = False, page: Resource = ADS) -> Outcome:
-        """Make the advertisements (or another page) anew, or take them away, and tell, as the materializer does."""
+        """Rebuild or remove the advertisements (or another page), and publish it, as the materializer does."""
         wanted = BuildRequest(page, "test", is_forced=is_forced, is_dropped=is_dropped)
         async with transaction(self.pool) as tx:
             (made,) = await self.maker.make(tx, self.pool, [wanted])
@@ -142,7 +142,7 @@ async def leased(side: Side) -> None:
 
 @pytest.mark.requirement("R4.7", "R4.31")
 async def test_the_same_bytes_keep_their_version(world: World) -> None:
-    """Only other bytes and an explicit invalidation take a new version; each is told by one event."""
+    """Only other bytes and an explicit invalidation take a new version; each is published by one event."""
     async with world.side() as side:
         assert await side.bump() is Outcome.FIRST
         assert await side.bump() is Outcome.SAME
@@ -160,7 +160,9 @@ async def test_the_same_bytes_keep_their_version(world: World) -> None:
 
 
 async def test_what_is_taken_away_and_made_again_keeps_its_version(world: World) -> None:
-    """The same bytes have the version and tag of before, in another process too, and nobody is told; others have a new one."""
+    """The same bytes have the former version and ETag, in another process too, and nothing is published;
+    others have a new one.
+    """
     async with world.side() as side, world.side() as other:
         await leased(side)
         before = (await side.documents.read(ADS)).head
@@ -179,7 +181,7 @@ async def test_what_is_taken_away_and_made_again_keeps_its_version(world: World)
 
 
 async def test_a_page_whose_absence_is_shown_comes_back_as_another(world: World) -> None:
-    """The live part of a match is of another version after it was away: the match was served without it meanwhile."""
+    """The live part of a match has another version after its absence: the match was served without it meanwhile."""
     live = resource("match_live", "m")
     async with world.side() as side:
         for version in (1, 2):
@@ -217,7 +219,7 @@ async def _first(tx: Any, caused_by: str, now_ms: int) -> str:
 
 @pytest.mark.requirement("R4.8")
 async def test_no_copy_is_served_after_an_acknowledged_bump(world: World) -> None:
-    """After each of 40 bumps told by one process, another that serves from memory gives the new text at once."""
+    """After each of 40 bumps by one process, another that serves from memory returns the new text at once."""
     async with world.side() as writer, world.side() as reader:
         await writer.bump()
         await leased(reader)
@@ -311,7 +313,7 @@ async def test_a_copy_put_after_a_bump_is_asked_about_first(world: World) -> Non
 
 
 async def test_a_lease_ends_by_itself(world: World) -> None:
-    """Nothing is served from memory once the renewals stay away."""
+    """Nothing is served from memory without renewals."""
     async with world.side() as reader:
         await reader.bump()
         await leased(reader)
@@ -343,13 +345,13 @@ async def test_a_bump_that_redis_was_not_told_of_is_acknowledged_later(world: Wo
         started = monotonic_seconds()
         await writer.bump()
         assert monotonic_seconds() - started >= TRUSTED_MS / 1000
-        world.now_ms += int((monotonic_seconds() - started) * 1000)  # the product's clock went on meanwhile
+        world.now_ms += int((monotonic_seconds() - started) * 1000)  # the product's clock advanced meanwhile
         assert await reader.text() == "two"
 
 
 @pytest.mark.requirement("R4.27", "R4.28")
 async def test_two_hundred_readers_of_an_expired_document_load_it_once(world: World) -> None:
-    """Over two processes: all of them are answered at once with the former copy, and it is made anew once."""
+    """Over two processes: all of them are answered at once with the former copy, and it is rebuilt once."""
     async with world.side() as a, world.side() as b:
         await a.bump()
         await asyncio.gather(a.text(), b.text())
@@ -391,7 +393,7 @@ async def test_losers_of_a_cold_document_are_told_to_come_again(world: World) ->
 
 @pytest.mark.requirement("R4.29")
 async def test_a_winner_that_takes_long_answers_pending_and_goes_on(world: World) -> None:
-    """After two seconds its reader is told to come again; the document is there when it is made."""
+    """After two seconds its reader gets a retry time; the document exists once it is built."""
     async with world.side() as side:
         await side.documents.windows()
         world.facts.gate = asyncio.Event()
@@ -429,7 +431,7 @@ async def test_a_maker_that_waited_takes_what_the_other_made(world: World) -> No
 
 
 async def test_a_read_with_positions_sees_what_was_committed_before_it(world: World) -> None:
-    """It is made from the facts whatever copies there are, and nobody reads an older text after it."""
+    """It is built from the facts for any copies, and no reader gets an older text after it."""
     async with world.side() as a, world.side() as b:
         await a.bump()
         await leased(b)

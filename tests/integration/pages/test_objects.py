@@ -122,7 +122,7 @@ async def test_a_big_payload_is_in_the_storage_and_a_pointer_in_redis(
 
 
 async def test_what_holds_something_of_a_user_never_goes_there(cache: ResourceCache, s3: str, link: RedisLink) -> None:
-    """Only what is said to hold nothing of one does: an erasure has nothing to look for there."""
+    """Only documents that are declared free of user data do: an erasure has nothing to remove there."""
     assert await cache.put(OWN.key, head(1), BIG)
     assert await link.client.get(OWN.key) == b"1\n" + BIG
     with pytest.raises(FileNotFoundError):
@@ -184,7 +184,9 @@ async def pages(stack: Stack, cache: ResourceCache, link: RedisLink) -> AsyncIte
 async def test_a_page_is_read_through_its_pointer(
     pages: tuple[DocumentMaker, Any, Documents], cache: ResourceCache, link: RedisLink
 ) -> None:
-    """Made and told as the materializer does, then read by a process that has no copy of it; a private one stays in Redis."""
+    """It is built and published as by the materializer, then read by a process without a copy of it; a private one stays in
+    Redis.
+    """
     maker, pool, documents = pages
     wanted = [BuildRequest(page, "test", is_forced=True) for page in (TABLE, OWN)]
     for _ in range(2):

@@ -90,7 +90,7 @@ TABLE, ADS = resource("league_table", "s"), resource("ads")
 
 
 async def test_what_nobody_asked_for_is_not_made(world: World) -> None:
-    """A change makes those documents anew that exist; the others are made by who asks first."""
+    """A change rebuilds existing documents; the others are built for their first reader."""
     await world.has_been_read(ADS)
     world.facts |= {TABLE.key: "table", ADS.key: "second"}
     assert await world.takes(refresh(TABLE.key, ADS.key)) == []
@@ -100,7 +100,7 @@ async def test_what_nobody_asked_for_is_not_made(world: World) -> None:
 
 
 async def test_a_prewarm_makes_the_pages_of_a_season(world: World) -> None:
-    """Whoever asked before; warming what is the same bumps nothing; a season that is not there makes nothing."""
+    """With any readers before; an equal result bumps nothing; a missing season builds nothing."""
     pages = [resource(kind, "s").key for kind in ("league_results", "league_schedule", "league_stats", "league_table")]
     world.facts |= dict.fromkeys(pages, "x")
     for _ in range(2):

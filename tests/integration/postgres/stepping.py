@@ -1,7 +1,7 @@
-"""Statements of several actors on a real server, one at a time, in an order of the dice's choosing.
+"""Statements of several actors on a real server, one at a time, in an order drawn by a seed.
 
-Law: a seed is the same order every time. An actor has a turn a statement; one that the server has wait for a lock keeps its turn
-until it has got it, and the others go on meanwhile. Which moment it is is nobody's business: times are set, never waited for.
+Invariant: a seed gives the same order every time. An actor has one turn per statement; one that waits for a lock keeps its turn
+until it has it, and the others continue meanwhile. Nothing depends on the clock: times are set, never waited for.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Actor:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.turn: asyncio.Future[None] | None = None  # waits for it; None while a statement is under way
+        self.turn: asyncio.Future[None] | None = None  # waits for it; None while a statement is in progress
         self.is_over = False
         self.is_blocked = False  # as the server said last
         self.server_pid: int | None = None
@@ -41,12 +41,12 @@ class Actor:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no statement of it is under way."""
+        """Whether it has no statement in progress."""
         return self.is_over or self.turn is not None
 
 
 class Interleaving:
-    """Actors, dice, and a connection that nobody waits for; `order` is who had each turn."""
+    """Actors, dice, and a connection without locks; `order` is the actor of each turn."""
 
     def __init__(self, seed: int, monitor: Any) -> None:
         self.dice = Random(seed)
@@ -98,7 +98,7 @@ class Interleaving:
         return asyncio.create_task(acting(), name=name)
 
     async def _all_settled(self) -> None:
-        """Wait until everybody is; a lock that one has given back meanwhile lets another go on."""
+        """Wait until all actors are; a released lock lets another one continue."""
         while True:
             for actor in self._actors:
                 await self._settled(actor)
@@ -146,7 +146,7 @@ class Stepped:
         return in_turn
 
     async def turn(self) -> None:
-        """Wait for the turn of whoever asks."""
+        """Wait for the turn of the calling actor."""
         actor = _ACTOR.get()
         actor.server_pid = self._connection.get_server_pid()
         await actor.wants_turn()

@@ -12,7 +12,7 @@ from tests.integration.databases import address_of, own_database
 
 
 async def test_connect_waits_until_a_restore_has_ended(stack: Stack) -> None:
-    """It says why it is not ready, and goes on once the row is gone."""
+    """It reports why it is not ready, and continues once the row is removed."""
     async with own_database(stack) as context, contextlib.AsyncExitStack() as resources:
         await context.pool.execute(
             "INSERT INTO restore_progress (began_at, source) VALUES ('epoch', 'a backup of 2026')"

@@ -1,5 +1,5 @@
-"""The real statements of leases, positions, the outbox and runs on a real server, interleaved by seeds, under the laws of the
-simulation (`tests/simulation`), which knows the statements by what they mean.
+"""The real statements of leases, positions, the outbox and runs on a real server, interleaved by seeds, under the invariants of
+the simulation (`tests/simulation`), which knows the statements by their meaning.
 
 Thirty-four orders of each in the gate; `HIGHWATER_INTERLEAVINGS=300` tries more.
 """
@@ -45,7 +45,7 @@ pytestmark = _SEVERAL
 
 
 class Ground:
-    """An empty database, a connection for each actor, and one that nobody waits for."""
+    """An empty database, a connection for each actor, and one without locks."""
 
     def __init__(self, context: ProcessContext, address: str, opened: AsyncExitStack) -> None:
         self.context = context
@@ -88,7 +88,7 @@ async def ground(stack: Stack) -> AsyncIterator[Ground]:
 
 
 async def store_effect(tx: Any, name: str, number: int) -> None:
-    """Something that must be stored by whoever may."""
+    """Store an effect that only the owner may store."""
     await tx.execute("INSERT INTO effects (name, n) VALUES ($1, $2)", name, number)
 
 
@@ -121,7 +121,7 @@ async def relay(order: Interleaving, ground: Ground, number: int, published: lis
 
 
 async def time_goes_by(ground: Ground) -> None:
-    """The lease's time is over, whoever has it: its owner was stopped, and does not know."""
+    """The lease has expired, for any owner: it was stopped, and does not know."""
     connection: Any = Stepped(await ground.connected())
     for _ in range(3):
         await connection.execute("UPDATE leases SET expires_at = '-infinity'")
@@ -206,7 +206,7 @@ class Worker:
         self._finished = finished_stages
 
     async def work(self, order: Interleaving, asked: list[RequestedWork]) -> None:
-        """A few looks, and what follows of each."""
+        """A few checks, and the consequences of each."""
         async with self._pool.acquire() as connection, connection.transaction():
             await self._runs.ask(connection, asked)
         for _ in range(3):
@@ -229,7 +229,7 @@ class Worker:
 
 
 async def runs_in_order(seed: int, ground: Ground) -> list[str]:
-    """One seed: a stage is finished once, one run of a user at a time, and every change of status is told once."""
+    """One seed: a stage is finished once, one run of a user at a time, and every change of status is published once."""
     await ground.empty()
     asked = []
     for user in range(2):
@@ -265,7 +265,7 @@ SCENARIOS = {"leases": leases_in_order, "positions": positions_in_order, "runs":
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 async def test_no_order_of_statements_breaks_a_law(ground: Ground, scenario: str):
-    """Whoever comes between whichever two statements of another."""
+    """Any actor may come between any two statements of another."""
     found = {}
     for seed in range(ORDERS):
         problems = await SCENARIOS[scenario](seed, ground)
@@ -291,7 +291,7 @@ async def _unfenced(tx: Any, group: str, moves: list[Move]) -> None:
 
 @pytest.mark.parametrize("scenario", ["leases", "positions", "runs"])
 async def test_a_planted_bug_is_found(ground: Ground, scenario: str, monkeypatch: pytest.MonkeyPatch):
-    """A fence that is missing, a position that is not compared, a run that is stored whoever has it."""
+    """A missing fence, a position that is not compared, a run that is stored by a former owner."""
     if scenario == "leases":
         monkeypatch.setattr(HeldLease, "fence", _unheld)
     elif scenario == "positions":
@@ -309,7 +309,7 @@ async def test_a_planted_bug_is_found(ground: Ground, scenario: str, monkeypatch
 
 
 async def test_an_order_is_the_same_every_time(ground: Ground):
-    """Who waits for a lock included."""
+    """This includes waits for a lock."""
     orders = []
     for _ in range(2):
         await ground.empty()

@@ -62,7 +62,7 @@ async def test_the_status_document_is_printed(stack, api, seeds, api_environment
 
 
 async def test_wrong_use(api, api_environment):
-    """Exit status 2 and one line for what is no UUID, no question, or no API's business; 1 where no API is."""
+    """Exit status 2 and one line for an invalid UUID, an empty question, or wrong options; 1 without an API."""
     for arguments in (("tom", "q"), (new_id(), " "), (new_id(),), (new_id(), "q", "--timeout-seconds", "0")):
         code, out, err = await ended(ask(api_environment, *arguments))
         assert (code, out, err.count("\n")) == (2, "", 1), arguments
@@ -71,7 +71,7 @@ async def test_wrong_use(api, api_environment):
 
 
 async def test_who_stops_waiting_leaves_the_run_alone(stack, api, seeds, api_environment):
-    """By Ctrl-C (130) or by the time limit (1): the id is told, and the run is not cancelled."""
+    """By Ctrl-C (130) or by the time limit (1): the id is printed, and the run is not cancelled."""
     user, other = new_id(), new_id()
     with Reader(stack.kafka, QUERY_SUBMITTED) as log, Reader(stack.kafka, RUN_CONTROLLED) as controls:
         command = ask(api_environment, user, "q")

@@ -1,4 +1,4 @@
-"""A fresh run goes from its sink to an engine through its row, without the agent; whoever dies between the two loses nothing."""
+"""A fresh run goes from its sink to an engine through its row, without the agent; a crash of either loses nothing."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_only_a_run_whose_turn_it_is_is_handed_over(q: Queries):
 
 
 async def test_a_sink_that_dies_with_its_commit_has_handed_over(q: Queries):
-    """Nobody heard it: whoever watches next takes the run, once."""
+    """No engine was notified: the next check takes the run, once."""
     (run_id,) = await submitted(q, submission(str(uuid.uuid4())))
     for _ in range(2):
         q.worker()
@@ -80,7 +80,7 @@ async def test_a_sink_that_dies_with_its_commit_has_handed_over(q: Queries):
 
 
 async def test_an_engine_that_dies_with_what_it_was_handed(q: Queries):
-    """The run waits again, for a command of the agent, who is told so; another engine makes only the call under way once more."""
+    """The run waits again, for a command of the agent, which is notified; another engine repeats only the interrupted call."""
     worker = q.worker()
     held = q.llm.hold("analyzer")
     (run_id,) = await submitted(q, submission(str(uuid.uuid4())))

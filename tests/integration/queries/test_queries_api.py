@@ -60,7 +60,7 @@ async def status(api: Api, request_id: str, token: str | None = None, **headers:
 
 @pytest.mark.requirement("R1.12")
 async def test_a_query_is_taken_down_as_an_event(stack, api, codec):
-    """202 with the id, and the event is at the position that is told, under the user's canonical id."""
+    """202 with the id, and the event is at the returned position, under the user's canonical id."""
     user = new_id()
     answer = await ask(api, {"user_id": user.upper(), "query": "what changed?"})
     assert (answer.status_code, answer.json()["status"]) == (202, "processing")
@@ -116,7 +116,9 @@ async def test_what_cannot_be_asked_is_refused(api, body, field):
 
 
 async def test_users_ask_for_themselves(guarded):
-    """A bound key needs not name its user and may name no other; a viewer asks for nobody, an editor's key of nobody for each."""
+    """A bound key needs not name its user and may name no other; a viewer may not submit, an editor's key without a user may
+    for any.
+    """
     assert (await ask(guarded, {"query": "q"}, "ada-key")).status_code == 202
     assert (await ask(guarded, {"user_id": ADA, "query": "q"}, "ada-key")).status_code == 202
     assert (await ask(guarded, {"user_id": BOB, "query": "q"}, "ada-key")).status_code == 403
@@ -221,7 +223,7 @@ async def test_a_key_that_is_none_is_refused(api, key):
 
 @pytest.mark.requirement("R1.29")
 async def test_status_says_what_became_of_a_run(api, seeds):
-    """Processing in each state on the way, then the answer; or the error (R1.29)."""
+    """Processing in each state before the end, then the answer; or the error (R1.29)."""
     run = await store_run(seeds, ADA)
     for state in ("NEW", "ANALYZING", "ANALYZED", "ASSEMBLING", "READY", "RESPONDING"):
         await change_run(seeds, run, status=state)
@@ -290,7 +292,7 @@ async def test_unknown_and_malformed_ids(api):
 
 
 async def test_a_run_is_its_users(guarded, seeds):
-    """To others there is none, and their list is 403; keys bound to nobody and admins read all, and a viewer's cancels none."""
+    """Others get 404, and 403 for their list; unbound keys and admins read all, and a viewer's cancels none."""
     run = await store_run(seeds, ADA)
     for path in (f"/api/query/{run}/status", f"/api/query/{run}/timeline", f"/api/users/{ADA}/queries"):
         codes = [
@@ -339,7 +341,7 @@ async def test_the_timeline_tells_a_run_from_end_to_end(api, seeds):
     for place, state in enumerate(way):
         await _store_event(seeds, run, state, place, revision=place + 1, operation="UPDATE" if place else "INSERT")
     await _store_event(seeds, run, "COMPLETED", 9, topic=RUN_ARCHIVED, archive_status="STORED")
-    # What the relay published twice is told once.
+    # An event that the relay published twice is sent once.
     await _store_event(seeds, run, "ANALYZED", 2, offset=55, revision=3)
     await store_call(seeds, run, ADA, "analyzer", outcome="timeout", error="no answer in 30 s", cost_usd=None)
     await store_call(seeds, run, ADA, "analyzer", attempt=2, sends=2, started_at=NOW + timedelta(seconds=1.5))
@@ -426,7 +428,7 @@ async def test_the_timeline_is_conditional(api, seeds):
 
 
 async def test_a_users_queries_are_paged_the_newest_first(api, seeds):
-    """Each once, in the user's order, whatever comes in between the pages; nobody else's."""
+    """Each once, in the user's order, with any new ones between the pages; no other user's."""
     user = new_id()
     runs = [await store_run(seeds, user, user_query=f"q{number}") for number in range(5)]
     await complete(seeds, runs[0])
@@ -455,7 +457,7 @@ async def test_cancelling_is_an_event(stack, api, seeds, codec):
 
 
 async def test_restarting_makes_a_new_run_where_the_inputs_are(stack, api, seeds, codec):
-    """202 with the new id; 409 for a stage that the run never came to; 422 for one that is none."""
+    """202 with the new id; 409 for a stage that the run never reached; 422 for an invalid one."""
     run = await store_run(seeds, ADA, status="FAILED", error="x", analysis_result="{}")
     async with api.client() as client:
         answer = await client.post(f"/api/query/{run}/restart", json={"stage": "assembler"})

@@ -104,7 +104,7 @@ class Asker(Speaker):
         assert await self.context.pool.execute(query, request_id, *columns.values()) == "UPDATE 1"
 
     async def everything(self) -> Any:
-        """All that is stored of the user, and what was told."""
+        """All stored data of the user, and the published events."""
         return [await self.rows(), await self.rows("raw_logs"), await self.published(PIPELINE_STAGE)]
 
 
@@ -146,7 +146,7 @@ async def test_a_query_becomes_a_run(asker: Asker):
 
 
 async def test_places_follow_the_log(context: ProcessContext):
-    """Runs of many users in one batch have dense places in the order of partition and offset, and are told in it."""
+    """Runs of many users in one batch have dense places in the order of partition and offset, and are published in it."""
     askers = [Asker(context) for _ in range(3)]
     batch = [one.asks(f"{n}", partition=n % 2) for n in range(10) for one in askers]
     assert await askers[0].stores(*reversed(batch)) == []
@@ -160,7 +160,7 @@ async def test_places_follow_the_log(context: ProcessContext):
 
 
 async def test_a_request_is_one_run_however_often_it_comes(asker: Asker):
-    """The same submission again, in a batch and later, changes nothing and is no dead letter."""
+    """The same submission again, in a batch and later, changes nothing and is not a dead letter."""
     one = asker.asks()
     assert await asker.stores(one, one) == []
     before = await asker.everything()
@@ -195,7 +195,9 @@ async def test_bad_submissions_are_dead_and_those_around_them_count(asker: Asker
 
 
 async def test_what_an_organization_may_not_is_a_run_that_failed(asker: Asker):
-    """It is stored and told with the limit, holds nobody back, and is never asked for; others of the batch are taken."""
+    """It is stored and published with the limit, blocks no other run, and is never requested; others of
+    the batch are accepted.
+    """
     await asker.context.pool.execute(
         "INSERT INTO organizations VALUES ('late', 'pro', 'suspended', NULL, 1, 'p', now()), "
         "('owing', 'pro', 'past_due', NULL, 1, 'p', now()) ON CONFLICT DO NOTHING"
@@ -236,7 +238,7 @@ async def test_batches_of_the_same_users_at_once(context: ProcessContext):
 
 @pytest.mark.requirement("R1.13")
 async def test_a_log_that_cannot_be_written_fails_no_run(asker: Asker):
-    """R1.13: while somebody holds the log for long, runs are stored and told without their lines, which are counted."""
+    """R1.13: while the log is locked for long, runs are stored and published without their lines, which are counted."""
     before = RAW_LOG_FAILURES._value.get()
     async with asker.context.pool.acquire() as other, other.transaction():
         await other.execute("LOCK TABLE raw_logs IN ACCESS EXCLUSIVE MODE")
@@ -254,7 +256,7 @@ async def test_a_log_that_cannot_be_written_fails_no_run(asker: Asker):
 
 @pytest.mark.parametrize("status", [status for status in Status if status not in {Status.COMPLETED, Status.FAILED}])
 async def test_a_cancelled_run_fails(asker: Asker, status: Status):
-    """From wherever it is: taken from its worker, released, told once to the queue and once to operators, without alarm."""
+    """In any state: taken from its worker, released, published once to the queue and once to operators, without an alert."""
     request = await asker.asked()
     await asker.is_at(request, status, worker=7, lease_until_ms=5, due_ms=6, epoch=3, revision=4, attempt=1)
     assert await asker.stores(asker.cancels(request)) == []
@@ -498,7 +500,9 @@ async def left_of(asker: Asker, requests: Sequence[str]) -> set[str]:
 
 
 async def test_an_erasure_takes_all_of_a_user(asker: Asker, context: ProcessContext):
-    """Runs, lines, memory, calls and way of a run are gone, of this user only; what held up the queue is told to have ended."""
+    """Runs, lines, memory, calls and timeline of a run are removed, of this user only; a run that blocked the queue is
+    published as ended.
+    """
     other = Asker(context)
     kept = await other.asked()
     requests = [await asker.asked(f"{n}") for n in range(5)]
@@ -526,7 +530,7 @@ async def test_an_erasure_takes_all_of_a_user(asker: Asker, context: ProcessCont
 
 
 async def test_what_was_said_before_an_erasure_is_void(asker: Asker):
-    """Reading the log again brings nothing back and refuses nothing; what is said later goes on in the old order."""
+    """Reading the log again restores and refuses nothing; later queries continue in the old order."""
     old = [asker.asks("a"), asker.asks("b")]
     request = old[0].value["request_id"]
     await asker.stores(*old)
@@ -585,7 +589,7 @@ async def waits_for_erasures(context: ProcessContext) -> bool:
 
 
 async def test_users_of_feeds_may_have_any_id(context: ProcessContext):
-    """The erasure of a user whose id is no UUID concerns no query."""
+    """The erasure of a user whose id is not a UUID changes no query."""
     one = Asker(context)
     one.id = "olga/ÖÄ " + one.id
     assert await one.stores(one.erased()) == []

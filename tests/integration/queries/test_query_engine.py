@@ -69,7 +69,7 @@ async def test_a_run_from_a_command_to_its_memory(q: Queries):
 
 
 async def test_an_answer_is_told_while_it_is_written(q: Queries, stack: Stack):
-    """Its pieces are in Redis for who listens, each attempt from its beginning; only the answer itself is asked for in pieces."""
+    """Its pieces are in Redis for listeners, each attempt from its beginning; only the answer itself is requested in pieces."""
     link = RedisLink(stack.redis)
     assert await link.probe()
     worker = q.worker(deltas=DeltaWriter(link))
@@ -160,7 +160,7 @@ async def test_a_run_that_ends_during_a_call_is_counted_with_it(q: Queries):
 
 @pytest.mark.requirement("R1.6")
 async def test_two_workers_and_every_command_twice(q: Queries):
-    """Each stage of each run asks the service once, whoever is told how often."""
+    """Each stage of each run calls the service once, for any number of commands to any worker."""
     workers = [q.worker(), q.worker()]
     runs = [await q.ask(f"query {number}") for number in range(12)]
     await asyncio.gather(*(q.request(worker, run_id) for run_id in runs for worker in workers for _ in range(2)))
@@ -171,7 +171,9 @@ async def test_two_workers_and_every_command_twice(q: Queries):
 
 
 async def test_a_run_whose_key_is_held_is_taken(q: Queries):
-    """The timeline holds it while it tells of a fresh run: a search that skipped the run left it to the next one, 0.2 s later."""
+    """The timeline locks it while it publishes a fresh run: a search that skipped the run left it to the
+    next one, 0.2 s later.
+    """
     worker = q.worker()
     run_id = await q.ask()
     async with q.context.pool.acquire() as tx, tx.transaction():
@@ -182,7 +184,7 @@ async def test_a_run_whose_key_is_held_is_taken(q: Queries):
 
 @pytest.mark.requirement("R1.2")
 async def test_a_later_run_of_a_user_is_not_captured_before_the_former_is_remembered(q: Queries):
-    """Even if it is asked for: the store holds the order (R1.2)."""
+    """This holds even if it is requested: the store enforces the order (R1.2)."""
     worker = q.worker()
     first = await q.ask(user=(user := "11111111-1111-4111-8111-111111111111"))
     second = await q.ask(user=user)
@@ -241,7 +243,7 @@ async def test_a_wait_outlives_its_worker(q: Queries):
 
 @pytest.mark.parametrize("stage", STAGES)
 async def test_a_worker_that_dies_during_a_call(q: Queries, stage: str):
-    """Its run goes on elsewhere; that call alone is sent again, under its key, and the cost says so."""
+    """Its run continues elsewhere; that call alone is sent again, under its key, and the cost includes it."""
     worker = q.worker()
     held = q.llm.hold(stage)
     run_id = await q.ask()
@@ -264,7 +266,7 @@ async def test_a_worker_that_dies_during_a_call(q: Queries, stage: str):
 
 @pytest.mark.parametrize("stage", STAGES)
 async def test_a_worker_that_dies_after_a_call(q: Queries, stage: str):
-    """The answer is stored before anything else, so it is not asked for again."""
+    """The answer is stored before anything else, so the call is not repeated."""
     worker = q.worker()
     held = q.llm.hold(stage)
     run_id = await q.ask()
@@ -289,9 +291,9 @@ async def _answered(q: Queries, run_id: str, stage: str) -> bool:
 
 
 async def test_a_silent_worker_loses_its_run_when_the_lease_ends(q: Queries):
-    """It holds its lock and says nothing: after the lease its run is begun again, and what follows its answer is dropped.
+    """It holds its lock and is silent: after the lease its run is started again, and what follows its answer is dropped.
 
-    Its answer came first, so it is what is stored, and what the other one goes on with.
+    Its answer came first, so it is stored, and the other worker continues with it.
     """
     silent = q.worker(timeout_seconds=60)
     held = q.llm.hold("responder", answer("the first"))
@@ -366,7 +368,7 @@ async def test_what_changed_a_run_last_is_named(q: Queries):
 
 @pytest.mark.requirement("R1.7")
 async def test_a_run_that_is_lost_too_often_fails(q: Queries):
-    """Three times it is begun again, the fourth time it fails and somebody is told (R1.7)."""
+    """Three times it is started again, the fourth time it fails and an operator is alerted (R1.7)."""
     q.llm.always("analyzer", "silent")
     worker = q.worker(timeout_seconds=60)
     run_id = await q.ask()
@@ -391,7 +393,7 @@ async def test_a_run_that_is_lost_too_often_fails(q: Queries):
     ],
 )
 async def test_what_cannot_be_used_is_asked_for_once_more(q: Queries, step: str, calls: int, error: str):
-    """An unusable answer is asked for once more, a refusal never; then the run fails with the reason and keeps its draft."""
+    """An unusable answer is requested once more, a refusal never; then the run fails with the reason and keeps its draft."""
     worker = q.worker()
     for stage in ("analyzer", "assembler", "responder"):
         q.llm.clear()
@@ -423,7 +425,7 @@ async def test_one_unusable_answer_is_no_failure(q: Queries):
 
 @pytest.mark.requirement("R1.28")
 async def test_a_failed_archivist_lifts_the_block(q: Queries):
-    """The answer stays, the archive is FAILED, somebody is told, and the user's next run may begin (R1.28)."""
+    """The answer stays, the archive is FAILED, an operator is alerted, and the user's next run may begin (R1.28)."""
     worker = q.worker()
     q.llm.always("archivist", "html")
     first = await q.ask(user=(user := "22222222-2222-4222-8222-222222222222"))
@@ -452,7 +454,7 @@ async def test_a_missing_prompt_fails_the_run_at_once(q: Queries):
 
 @pytest.mark.requirement("R1.16")
 async def test_a_forgotten_run_is_found(q: Queries):
-    """Its command was lost: after half a minute whoever watches takes it (R1.16)."""
+    """Its command was lost: after half a minute a periodic check takes it (R1.16)."""
     q.worker()
     run_id = await q.ask()
     await asyncio.sleep(1.5)  # a search comes by and finds it too young
@@ -489,7 +491,7 @@ async def test_slots_bound_what_is_worked_on_at_once(q: Queries):
 
 
 async def test_slots_are_shared_out_between_organizations(q: Queries):
-    """Forty queries of one are asked for before another's: that one has its slot at once, and none has more than the cap."""
+    """Forty queries of one are requested before another's: that one has its slot at once, and none has more than the cap."""
     many = [await q.ask(organization_id="acme") for _ in range(40)]
     one = await q.ask(organization_id="umbrella")
     for _ in range(3):
@@ -506,7 +508,7 @@ async def test_slots_are_shared_out_between_organizations(q: Queries):
 
 
 async def test_a_given_up_archivist_is_begun_again(q: Queries):
-    """The memory of a completed run whose worker died is made by another, whatever waits for its slots."""
+    """The memory of a completed run whose worker died is made by another, with any runs waiting for its slots."""
     first = q.worker(slots=1, timeout_seconds=60)
     held = q.llm.hold("archivist")
     run_id, waiting = await q.ask(), await q.ask()
@@ -612,7 +614,7 @@ async def _texts(q: Queries) -> str:
 
 
 async def test_an_answer_goes_with_its_source(q: Queries):
-    """Answer, source, context, log, memory and what the model said tell nothing of it; an answer that told nothing stays."""
+    """Answer, source, context, log, memory and model output no longer contain it; an answer without it stays."""
     await _channel(q)
     worker = q.worker()
     user = str(uuid.uuid4())

@@ -1,4 +1,4 @@
-"""What is told of the pipeline of queries, from a real PostgreSQL, over HTTP and as gauges (R1.38 to R1.41)."""
+"""Metrics of the pipeline of queries, from a real PostgreSQL, over HTTP and as gauges (R1.38 to R1.41)."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ async def test_sizes_grow_with_what_is_stored(seeds: Seeds, pool: Any) -> None:
 
 
 async def test_gauges_follow(seeds: Seeds, pool: Any) -> None:
-    """The backlog at each look, sizes where they are asked for; an unknown backlog is NaN, not 0."""
+    """The backlog at each sample, sizes on request; an unknown backlog is NaN, not 0."""
     monitor = Monitor(RedisLink(None), lambda: pool, lambda: 0)
     await a_run(seeds, "NEW", 5)
     telemetry.QUERY_STORE_BYTES.clear()
@@ -244,7 +244,7 @@ async def test_gauges_follow(seeds: Seeds, pool: Any) -> None:
 
 
 async def test_metrics_are_read_over_http(seeds: Seeds, api: Api) -> None:
-    """By a viewer, of 60 minutes or as many as are asked for, by the product's clock."""
+    """By a viewer, of 60 minutes or the requested number, by the product's clock."""
     api.clock.offset_ms += to_ms(NOW) - api.clock()
     await a_run(seeds, "COMPLETED", 120, took=1.5)
     async with api.client("see") as http:

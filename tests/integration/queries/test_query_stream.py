@@ -1,4 +1,4 @@
-"""The WebSocket of queries on real parts: who is told what, resuming, commands, and parts that go away."""
+"""The WebSocket of queries on real parts: its recipients, resuming, commands, and unavailable services."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SILENCE_SECONDS = 0.7
 
 
 class Ends:
-    """Lets runs end: stored first, then told by the log, as the outbox does."""
+    """Lets runs end: stored first, then published to the log, as the outbox does."""
 
     def __init__(self, stack: Any, seeds: Seeds, codec: Codec) -> None:
         self._stack, self._seeds, self._codec = stack, seeds, codec
@@ -98,7 +98,7 @@ async def closed(api: Api, query: str = "", token: str | None = None, first: Any
         return int(ending.value.rcvd.code)
 
 
-# -- who is told what -----------------------------------------------------------------------------------------------------
+# -- recipients -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("R1.30")
@@ -121,7 +121,9 @@ async def test_a_user_is_told_what_came_of_its_queries(api, ends):
 
 
 async def test_an_answer_is_told_while_it_is_written(api, ends, redis_url: str):
-    """To sockets that ask for it and to no other user: a late one from the beginning, a new attempt anew, then the answer."""
+    """To sockets that request it and to no other user: a late one from the beginning, a new attempt from the start, then the
+    answer.
+    """
     ada, link = new_id(), RedisLink(redis_url)
     assert await link.probe()
     writer = DeltaWriter(link)
@@ -161,7 +163,7 @@ def delta(run: Run, attempt: int, start: int, text: str) -> dict[str, Any]:
 
 @pytest.mark.requirement("R1.30")
 async def test_keys_listen_to_their_user_only(guarded, ends):
-    """A bound key needs not name its user; one bound to nobody names one."""
+    """A bound key needs not name its user; an unbound one names one."""
     async with (
         socket(guarded, token="ada-key") as ada,
         socket(guarded, f"user_id={BOB}", token="bob-key") as bob,
@@ -192,7 +194,7 @@ async def test_who_may_not_listen_is_sent_away(api, guarded):
 
 
 async def test_a_browser_names_its_key_by_subprotocol_or_first_message(guarded, ends):
-    """The subprotocol is echoed, as browsers want it; both are then told."""
+    """The subprotocol is echoed, as browsers require; both then get events."""
     async with (
         socket(guarded, subprotocols=["highwater.bearer.ada-key"]) as by_subprotocol,
         socket(guarded) as by_message,
@@ -268,7 +270,7 @@ async def test_a_socket_resumes_without_loss_or_repeat(api, ends):
 
 
 async def test_sockets_that_come_and_go_under_load_miss_nothing(api, ends):
-    """A client that reconnects after every message with its last id is told each run once, in the order of the log."""
+    """A client that reconnects after every message with its last id gets each run once, in the order of the log."""
     user, count = new_id(), 40
     async with socket(api, f"user_id={user}") as connection:
         await ends.completed(user, "first")
@@ -294,7 +296,7 @@ async def test_sockets_that_come_and_go_under_load_miss_nothing(api, ends):
 
 
 async def test_what_ends_while_a_socket_catches_up_is_told_once(api, ends, monkeypatch):
-    """Live pushes of meanwhile are neither lost nor told before the past, however often that happens."""
+    """Live pushes during it are neither lost nor sent before the past, however often that happens."""
     user, replay = new_id(), QueryHub._replay
     first, place = await ends.completed(user, "0")
     runs = [(await ends.completed(user, "1"))[0]]
@@ -369,7 +371,7 @@ async def test_a_gap_is_told(stack, api, ends):
 
 
 async def test_commands(api, seeds, ends):
-    """Cancelling is an event; whatever else is said is answered, and the socket stays."""
+    """Cancelling is an event; any other message is answered, and the socket stays."""
     user = new_id()
     mine, other = await store_run(seeds, user), await store_run(seeds, new_id())
     async with socket(api, f"user_id={user}") as connection:
@@ -413,7 +415,7 @@ async def test_too_many_sockets(api, monkeypatch):
 
 
 async def test_a_slow_reader_is_sent_away_and_resumes(api, ends, seeds, stack, codec, monkeypatch):
-    """1013 once too much waits for it; with its last id it is told the rest."""
+    """1013 once its backlog is too large; with its last id it gets the rest."""
     monkeypatch.setattr(query_stream, "WAITING_MAX", 4)
     user, count = new_id(), 60
     async with socket(api, f"user_id={user}", max_queue=1, compression=None) as connection:
@@ -452,7 +454,9 @@ def _is(fact: Any) -> Any:
 
 
 async def test_with_postgresql_away_pushes_wait(own_settings, stack, seeds, codec):
-    """The socket stays, and what ended meanwhile is told when the answers can be read; to one who came meanwhile as well."""
+    """The socket stays, and runs that ended meanwhile are sent when the answers can be read; also to a socket that connected
+    meanwhile.
+    """
     user = new_id()
     with running_api(own_settings()) as api:
         ends = Ends(stack, seeds, codec)
@@ -473,7 +477,7 @@ async def test_with_postgresql_away_pushes_wait(own_settings, stack, seeds, code
 
 
 async def test_with_kafka_away_pushes_follow(own_settings, stack, seeds, codec):
-    """The socket stays over a restart of the broker and is told what ended afterwards."""
+    """The socket stays over a restart of the broker and gets the runs that ended afterwards."""
     user = new_id()
     with running_api(own_settings()) as api:
         ends = Ends(stack, seeds, codec)

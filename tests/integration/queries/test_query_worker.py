@@ -28,7 +28,7 @@ def stage(
     waiting: bool = True,
     requested: bool = False,
 ) -> None:
-    """A run was made or changed its status, as sinks and workers tell it."""
+    """A run was created or changed its status, as sinks and workers publish it."""
     kafka.send(
         PIPELINE_STAGE, user, id=f"{user}/{ordinal}", user_id=user, status=status,
         operation="INSERT" if revision == 1 else "UPDATE", attempt=0, at=1_000 + ordinal, ordinal=ordinal,
@@ -105,7 +105,7 @@ def test_a_run_that_was_returned_is_requested_again(worker: Worker, kafka: Kafka
 
 
 def test_killed_and_robbed_of_its_state_it_keeps_the_order(worker: Worker, kafka: Kafka, user: str):
-    """After SIGKILL and the loss of all local state it knows who is active, who waits and what was released."""
+    """After SIGKILL and the loss of all local state it knows the active run, the waiting ones and the released ones."""
     for ordinal in range(1, 5):
         stage(kafka, user, ordinal)
     # A memory is stored after its run was requested; one that came sooner would make the request void.
@@ -164,7 +164,7 @@ def test_poison_stops_nothing(worker: Worker, kafka: Kafka, user: str):
 
 
 def test_events_that_concern_no_turn_ask_for_nothing(worker: Worker, kafka: Kafka, user: str):
-    """A run that goes well is requested once, whatever its workers tell of it."""
+    """A successful run is requested once, for any events of its workers."""
     stage(kafka, user, 1)
     for revision, status in enumerate(
         ("ANALYZING", "ANALYZED", "ASSEMBLING", "READY", "RESPONDING", "COMPLETED"), start=2

@@ -62,7 +62,7 @@ def test_nobody_unknown_gets_a_page(api: Api) -> None:
 
 
 def test_readers_do_not_load_the_dashboard(api: Api) -> None:
-    """Neither the form nor its icon, which browsers ask for by themselves, nor any page of theirs."""
+    """Neither the form nor its icon, which browsers request by themselves, nor any of its pages."""
     with signed_in(api, "eye-key") as reader:
         icon = reader.get("/favicon.ico")
         assert (icon.status_code, icon.headers["content-type"]) == (200, "image/svg+xml")
@@ -93,7 +93,9 @@ def test_an_error_is_a_page(api: Api) -> None:
 
 
 def test_a_feed_is_that_of_the_reader(api: Api) -> None:
-    """A key that is bound to a user shows that user's feed, whoever the address names; others are asked whose."""
+    """A key that is bound to a user shows that user's feed, for any user in the address; other readers get
+    a form for the user.
+    """
     with signed_in(api, "ann-key") as ann:
         own = ann.get("/read/feed?user=bob")
         assert (own.status_code, "Your feed" in own.text, "bob" in own.text) == (200, True, False)
@@ -108,7 +110,9 @@ def test_a_feed_is_that_of_the_reader(api: Api) -> None:
 
 
 def test_a_visit_is_remembered_in_cookies_of_the_feed(api: Api) -> None:
-    """The version that was seen, and that with which the visit began; nothing else can read them, and a wrong one is none."""
+    """The version that was seen, and that at the beginning of the visit; nothing else can read them, and a wrong one is
+    ignored.
+    """
     with signed_in(api, "ann-key") as ann:
         fields = ann.get("/read/feed").headers.get_list("set-cookie")
         assert [re.sub(r"_[0-9a-f]{8}=", "=", one.partition(";")[0]) for one in fields] == [
@@ -124,7 +128,7 @@ def test_a_visit_is_remembered_in_cookies_of_the_feed(api: Api) -> None:
 
 
 def test_what_a_reader_may_not_have_made_is_refused_on_a_page(api: Api) -> None:
-    """With the API's words; a cluster that is not there is told so, and a question or deck of others is not there."""
+    """It has the API's message; a missing cluster gets a message, and a question or deck of others is missing."""
     with signed_in(api, "ann-key") as ann:
         for path, sent, status in (
             ("/read/feed/questions", {"query": "why?"}, 403),
@@ -179,7 +183,7 @@ def test_a_form_of_another_site_is_refused(api: Api) -> None:
 
 @pytest.mark.requirement("R4.26")
 def test_static_files(api: Api) -> None:
-    """By hash for a year, in br and gzip, for any site; by name they are asked for each time; another release's are not kept."""
+    """By hash for a year, in br and gzip, for any site; by name they are requested each time; another release's are not kept."""
     with httpx.Client(base_url=api.url, timeout=SECONDS) as anybody:
         for coding in ("br", "gzip", "identity"):
             plain = anybody.get("/read/static/highwater.js", headers={"accept-encoding": coding})

@@ -196,7 +196,7 @@ def test_a_topic_of_others_is_searched_and_exported(http: httpx.Client, stack: S
 
 
 def test_who_may_search(api: Api):
-    """Operators: whoever is bound to a user may not read what is everybody's."""
+    """Operators: a caller that is bound to a user may not read the data of all."""
     for token, status in (("eye-key-000001", 200), ("ann-key-000001", 403), ("no-such-key", 401)):
         headers = {"Authorization": f"Bearer {token}"}
         for path in (f"{PATH}?from=latest", f"{PATH}/export?from=latest"):
@@ -218,7 +218,7 @@ def test_everything_is_exported(http: httpx.Client, mark: str):
 
 
 def test_searches_end_with_their_readers(http: httpx.Client, monkeypatch: pytest.MonkeyPatch):
-    """Two of one caller run at once, a third is told to come again; when the readers leave, their processes end."""
+    """Two of one caller run at once, a third gets a retry time; when the readers leave, their processes end."""
     monkeypatch.setattr(processes, "_PROGRAM", "from tests.integration.record_search.endless import endless; endless()")
     running = searches._searches._running
     with http.stream("GET", PATH) as one, http.stream("GET", f"{PATH}/export") as two:

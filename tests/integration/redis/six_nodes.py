@@ -14,7 +14,7 @@ from highwater.deploy.local.process import Command, ManagedProcess
 from highwater.deploy.local.redis import server_program
 
 NODES, PRIMARIES, SLOTS = 6, 3, 16_384
-# A node that is silent for so long is replaced; not less than readers trust what they were told (`resource_cache.TRUSTED_MS`).
+# A node that is silent for this long is replaced; not less than readers trust a value (`resource_cache.TRUSTED_MS`).
 NODE_TIMEOUT_MS = 2_000
 _PORT_FIRST = 7_300
 # A node talks to the others here, counted from its port.
@@ -113,7 +113,7 @@ class SixNodes:
 
 
 def until(is_true, what: str) -> None:
-    """Poll until a fact holds; a node that does not answer yet is no error."""
+    """Poll until a fact holds; a node that does not answer yet is not an error."""
     deadline = time.monotonic() + SECONDS_MAX
     while True:
         try:

@@ -65,7 +65,7 @@ async def context(stack: Stack) -> AsyncIterator[ProcessContext]:
 
 
 async def versions(link: RedisLink) -> None:
-    """Scripts over two keys, and one pipeline over all nodes; a late version changes nothing, whatever a name looks like."""
+    """Scripts over two keys, and one pipeline over all nodes; a late version changes nothing, for any names."""
     for payloads in (None, DOCUMENT):
         cache = ResourceCache(link) if payloads is None else ResourceCache(link, payloads)
         names = [f"league:table:{fresh('s')}" for _ in range(20)] + [fresh("odd{}x}"), fresh("a{b}c"), fresh("50%")]
@@ -222,9 +222,9 @@ async def test_an_address_of_the_wrong_kind_is_named(cluster: SixNodes, stack: S
 async def test_a_killed_primary_costs_seconds_and_nothing_else(
     cluster: SixNodes, link: RedisLink, context: ProcessContext, stack: Stack
 ):
-    """While a part has no primary Redis counts as away and readers do without; its replica takes over, and all goes on.
+    """While a part has no primary Redis counts as unavailable and readers do without; its replica takes over, and all continues.
 
-    What the replica may lack of the last second is told again: sessions that were revoked stay revoked.
+    Writes of the last second that the replica may lack are sent again: revoked sessions stay revoked.
     """
     user = fresh("u")
     revoked = key(REVOKED_AT, user_id=user)

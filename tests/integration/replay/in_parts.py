@@ -1,6 +1,6 @@
-"""The command, for which a few records are worth two processes, whatever the machine.
+"""The command, for which a few records are worth two processes, on any machine.
 
-With HW_SLOW_PART none of them says that it is done.
+With HW_SLOW_PART none of them reports its end.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def test_from_and_to_mean_offsets_times_and_ages(environment):
 
 
 def test_the_records_of_a_key_are_found_in_every_partition(environment, stack):
-    """Whoever published them, by whatever partitioner; the records of other keys and of none stay out."""
+    """This holds for any producer and partitioner; records of other keys and without a key are left out."""
     key, value = fresh("key"), encoded(insight(), schema_text(TOPICS[INSIGHTS].schema), 1)
     wanted = [(key, value, [], partition) for partition in range(TOPICS[INSIGHTS].partitions)]
     send(stack.kafka, INSIGHTS, [*wanted, (f"{key}x", value), (key[:-1], value), (None, value), (key, None)])
@@ -232,7 +232,7 @@ def test_a_condition_that_does_not_parse_has_a_caret_under_the_spot(environment,
 
 
 def test_three_versions_of_a_schema_tombstones_and_garbage(environment, stack, tmp_path):
-    """Each event is read as it was written; what is no event is there with its bytes, in both kinds of file."""
+    """Each event is read as it was written; an invalid event is included with its bytes, in both kinds of file."""
     own = schema_text(TOPICS["feeds.insight-retracted"].schema)
     subject = TOPICS["feeds.insight-retracted"].subject
     texts = [own]

@@ -1,4 +1,4 @@
-"""`highwater replay` by several processes: the same file as by one, and one clean end whatever happens to any of them."""
+"""`highwater replay` by several processes: the same file as by one, and one clean end after any failure of one."""
 
 from __future__ import annotations
 

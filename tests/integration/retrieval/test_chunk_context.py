@@ -1,4 +1,4 @@
-"""What answers are told of chunks: queries of open namespaces, decks of their documents."""
+"""The chunks in the input of answers: queries of open namespaces, decks of their documents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
 from highwater.connectors.models.embeddings import Embedded
 from highwater.connectors.queries.stages import Stages
 from highwater.connectors.retrieval.context import ChunkContext
-from highwater.connectors.retrieval.search import Result
+from highwater.connectors.retrieval.results import Result
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.local_deck import local_deck_answer
@@ -64,7 +64,7 @@ async def _of_query(context: ChunkContext, query: str, word: str) -> list[Result
 
 
 async def test_a_query_is_told_of_open_namespaces_alone(rows: Rows):
-    """Chunks with its words, of no closed namespace; one that is only near is not told."""
+    """Chunks with its words, of no closed namespace; one that is only near is left out."""
     await rows.namespace("open", is_open=True)
     await rows.namespace("closed", is_open=False)
     for ns in ("open", "closed"):
@@ -151,7 +151,9 @@ def _run(query: str) -> Any:
 
 
 async def test_a_deck_is_made_of_its_documents_chunks(rows: Rows, monkeypatch: pytest.MonkeyPatch):
-    """A document that was ingested is told by the chunks that answer; one that was not is read; others' are never told."""
+    """An ingested document is represented by the chunks that answer; another one is read; those of other organizations never
+    are.
+    """
     texts = {name: f"{name}: all of the document".encode() for name in ("ingested", "plain")}
     ids = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
     owned = {ids[name]: blobs.Blob(ids[name], len(text), "text/plain") for name, text in texts.items()}

@@ -9,7 +9,8 @@ import pytest
 
 from highwater.connectors.chunks.indexes import ChunkIndexes
 from highwater.connectors.retrieval import search as chunk_search
-from highwater.connectors.retrieval.search import Depth, NothingToCompareError, SearchResults, WrongVectorError, search
+from highwater.connectors.retrieval.results import SearchResults
+from highwater.connectors.retrieval.search import Depth, NothingToCompareError, WrongVectorError, search
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.streams.chunks.scoring import FUSED_SATURATION, TEXT_SHARE, Mode, text_score, word_weights
 from highwater.streams.clock import ProductClock, to_datetime
@@ -33,7 +34,7 @@ def ids(told: SearchResults) -> list[tuple[str, int]]:
 
 
 async def test_the_formula_to_the_letter(rows: Rows):
-    """A result tells its cosine, its decay and the sum of both by their weights; without a vector the similarity is 0."""
+    """A result has its cosine, its decay and the sum of both by their weights; without a vector the similarity is 0."""
     await rows.namespace(dimensions=2)
     await rows.put("old", ["near"], vector=[[3.0, 0.0]], age_days=30)
     await rows.put("new", ["none"], age_days=60, published_days=0)
@@ -85,7 +86,7 @@ async def test_what_is_to_be_deleted_is_hidden_at_once(rows: Rows):
 
 
 async def test_filters(rows: Rows):
-    """By slot and by sources; no other namespace is ever looked at."""
+    """By slot and by sources; no other namespace is ever searched."""
     await rows.namespace(dimensions=1)
     await rows.namespace("other", dimensions=1)
     for slot in ("x", "y"):
@@ -99,7 +100,7 @@ async def test_filters(rows: Rows):
 
 @pytest.mark.parametrize("compared_max", [chunk_search.COMPARED_MAX, 1])
 async def test_some_of_each_source(rows: Rows, monkeypatch: pytest.MonkeyPatch, compared_max: int):
-    """At most as many results of one source as are asked for, its best; sources of two slots are two."""
+    """At most the requested number of results of one source, its best; sources of two slots are two."""
     monkeypatch.setattr(chunk_search, "COMPARED_MAX", compared_max)
     await rows.namespace(dimensions=2)
     await rows.put("a", ["x", "y", "z"], vector=[[0.9, 0.4], [1.0, 0.0], [0.95, 0.3]])
@@ -113,7 +114,7 @@ async def test_some_of_each_source(rows: Rows, monkeypatch: pytest.MonkeyPatch, 
 
 
 async def test_results_with_what_stands_beside_them(rows: Rows):
-    """As many chunks on either side as are asked for and are there, of the same source, in order; none that is to be deleted."""
+    """The requested number of existing chunks on either side, of the same source, in order; none that is to be deleted."""
     await rows.namespace()
     await rows.put("a", ["zero", "one", "outbox", "three"], title="T")
     await rows.put("a", ["five"], first=5)
@@ -147,7 +148,7 @@ async def test_a_window_of_publication(rows: Rows):
 
 
 async def test_vectors_without_a_direction(rows: Rows):
-    """A vector of zeros, stored or asked for, is similar to nothing, and is no NaN at the top."""
+    """A vector of zeros, stored or requested, is similar to nothing, and does not give NaN at the top."""
     await rows.namespace(dimensions=2)
     await rows.put("zero", ["", "x"], vector=[[0.0, 0.0], [1.0, 0.0]])
     told = await found(rows, [1.0, 0.0])
@@ -204,7 +205,7 @@ async def test_what_is_hidden_for_its_age_is_counted(rows: Rows):
 
 
 async def test_hybrid_weighs_words(rows: Rows):
-    """A chunk with the words comes before one that is a little nearer, and tells what its words weigh."""
+    """A chunk with the words comes before one that is a little nearer, and has the weight of its words."""
     await rows.namespace(dimensions=2)
     await rows.put("a", ["The outbox publishes rows"], vector=[[0.9, 0.436]])
     await rows.put("b", ["Something else"], vector=[[1.0, 0.0]])
@@ -225,7 +226,8 @@ async def test_hybrid_weighs_words(rows: Rows):
 async def test_words_weigh_by_bm25(rows: Rows, monkeypatch: pytest.MonkeyPatch, compared_max: int):
     """Rare words weigh more, a word that is there more often too, and a long text less; of one namespace alone.
 
-    By how many chunks have a word, how often each has it, and how long they are, as the model says.
+    By how many chunks have a word, how often each has it, and how long they are, as the model says. A name of several
+    words is one more, which a text has once.
     """
     monkeypatch.setattr(chunk_search, "COMPARED_MAX", compared_max)
     texts = ["lag", "lag lag lag", "lag " * 70, "the lag of os.path_offset", "offset lag, Offset-lag", "nothing"]
@@ -237,13 +239,49 @@ async def test_words_weigh_by_bm25(rows: Rows, monkeypatch: pytest.MonkeyPatch, 
     told = await found(rows, words="What is the lag of path/offset?")
     octets = [len(text.strip()) + len("of words") for text in map(str.strip, texts)]
     octets[2] += 1  # the last space
-    times = {0: (1, 0, 0), 1: (3, 0, 0), 2: (64, 0, 0), 3: (1, 1, 1), 4: (2, 2, 0), 5: (0, 0, 0)}
-    weights = word_weights([5, 2, 1], 6)
+    # lag, offset, path, and path/offset as a whole
+    times = {0: (1, 0, 0, 0), 1: (3, 0, 0, 0), 2: (64, 0, 0, 0), 3: (1, 1, 1, 1), 4: (2, 2, 0, 0), 5: (0, 0, 0, 0)}
+    weights = word_weights([5, 2, 1, 1], 6)
     expected = {number: text_score(weights, one, octets[number], sum(octets) / 6) for number, one in times.items()}
     scores = {one.chunk_no: one.text_score for one in told.results}
     assert scores == pytest.approx(expected)
     assert [one.chunk_no for one in told.results] == sorted(scores, key=lambda number: -expected[number])
     assert told.is_complete
+
+
+# A question, a text with what it names, and one with the same parts.
+NAMED = (
+    (
+        "what changed in man-db 2.11.0",
+        "Changes of man-db 2.11.0 in October",
+        "Changes of man-db 2.11 in October, 0 bugs",
+    ),
+    ("changes of v3.4", "Release 3.4 is out", "Release 4.3 is out"),
+    ("which host is 192.168.0.10", "The host is at 192.168.0.10", "The host is at 192.168.10.0"),
+    ("released on 2024-05-01", "It was released on 2024-05-01", "It was released on 2024-01-05"),
+    ("see section 7.2.1", "The rules of section 7.2.1", "The rules of section 7.1.2"),
+    ("KIP-500", "A quorum is the subject of KIP-500", "A quorum is the subject of KIP 101, 500 votes"),
+    ("what does os.path.join do", "Call os.path.join for it", "The os can join a path"),
+)
+
+
+@pytest.mark.parametrize("compared_max", [chunk_search.COMPARED_MAX, 1])
+async def test_what_is_named_as_a_whole_comes_first(rows: Rows, monkeypatch: pytest.MonkeyPatch, compared_max: int):
+    """A version, an address, a date, a section or a name: a text that has it is before one with its parts, also beside
+    vectors that are as near; a name that no text has, or that is one word, changes no score.
+    """
+    monkeypatch.setattr(chunk_search, "COMPARED_MAX", compared_max)
+    await rows.namespace(dimensions=1)
+    for kind, place in (("a-parts", 2), ("b-whole", 1)):
+        texts = [f"{one[place]} {'and more' * (place == 1)}" for one in NAMED]
+        await rows.put(kind, texts, vector=[[1.0]] * len(NAMED))
+    for vector in (None, [1.0]):
+        for number, (question, *_) in enumerate(NAMED):
+            told = await found(rows, vector, words=question, mode=Mode.HYBRID)
+            assert ids(told)[0] == ("b-whole", number), question
+    for words in ("changes 9.8", "release 3-the"):
+        told, apart = await found(rows, words=words), await found(rows, words=words.replace(".", " ").replace("-", " "))
+        assert [one.text_score for one in told.results] == [one.text_score for one in apart.results]
 
 
 async def test_the_share_of_words_is_the_namespaces(rows: Rows):
@@ -324,18 +362,17 @@ async def test_a_large_namespace_is_searched_by_its_index(rows: Rows, monkeypatc
 
 
 async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.MonkeyPatch):
-    """The plans read the index of the namespace for what is near, and that of ages for what is new and to count what is cold.
+    """The plans read the index of the namespace for near chunks, and that of ages for new ones and to count cold ones.
 
-    To look at all 100,000 chunks for those that are cold took several times as long as the search.
+    A scan of all 100,000 chunks for cold ones took several times as long as the search.
     """
     await _large(rows, monkeypatch, np.linspace(0, 300, COUNT))
     plans: list[str] = []
 
-    async def explained(
-        tx: Any, statement: str, asked: Any, words: Any, scoring: Any, depths: Any, limit: int
-    ) -> SearchResults:
+    async def explained(tx: Any, statement: str, looking: Any) -> SearchResults:
+        asked, words, _, (depth, *_), limit, _ = looking
         by_words = () if words is None else (500, words.all_words, words.rare_words)
-        told = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, depths[0].nearest, depths[0].recent, *by_words)
+        told = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, depth.nearest, depth.recent, *by_words)
         plans.append("\n".join(row[0] for row in told))
         most = (chunk_search.COMPARED_MAX + 1, asked.oldest, chunk_search.COLD_COUNT_MAX)
         counts = await tx.fetch(
@@ -383,7 +420,7 @@ async def test_what_is_said_to_be_complete_is(rows: Rows, monkeypatch: pytest.Mo
 
 
 async def test_filters_of_a_large_namespace(rows: Rows, monkeypatch: pytest.MonkeyPatch):
-    """A source with few chunks is compared as a whole, whatever the namespace has; words are found by their index."""
+    """A source with few chunks is compared completely, for any size of the namespace; words are found by their index."""
     ages = np.full(COUNT, 1.0)
     made = await _large(rows, monkeypatch, ages)
     asked = np.ones(LENGTH)
@@ -408,7 +445,7 @@ async def test_a_rare_word_of_a_large_namespace_is_found(rows: Rows, monkeypatch
 
 
 async def test_a_second_look_settles_what_words_leave_open(rows: Rows, monkeypatch: pytest.MonkeyPatch):
-    """A word that more chunks have than are looked at first: all of them are looked at, if they are not too many more."""
+    """A word that occurs in more chunks than the first pass reads: all of them are read, up to a limit."""
     await _large(rows, monkeypatch, np.full(COUNT, 1.0))
     await rows.put("stones", ["gravestone of marble"] * 19 + ["gravestone gravestone gravestone"], age_days=1)
     monkeypatch.setattr(chunk_search, "WORDED_MAX", 5)

@@ -55,7 +55,7 @@ def refused(status: int, message: str = "no", **headers: str) -> Reply:
 
 
 def used_up(seconds: int, status: int = 403) -> Reply:
-    """The primary limit is used up, for so long."""
+    """The primary limit is used up, for this long."""
     reset = str(to_ms(parsedate_to_datetime(formatdate(usegmt=True))) // 1000 + seconds)
     return refused(status, "API rate limit exceeded", x_ratelimit_remaining="0", x_ratelimit_reset=reset)
 
@@ -103,7 +103,7 @@ class GitHubServer:
                 self.close_connection = reply.cut
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
             def date_time_string(self, timestamp: float | None = None) -> str:
                 return formatdate(timestamp, usegmt=True)

@@ -47,7 +47,7 @@ def listing(api: GitHubApi, what: str = "issues", **options: Any) -> Listing:
 
 
 async def test_pages_are_followed_by_their_links(github, api):
-    """Every entry of every page, the oldest first; the window tells the pages, and every end is full."""
+    """Every entry of every page, the oldest first; the window names the pages, and every end is full."""
     github.entries["issues"] = [issue(n, body="## Why\n\nbecause") for n in range(1, 251)]
     origin = listing(api)
     chunks, ends, faults = await submitted(origin, asks_full=True)
@@ -79,7 +79,7 @@ async def test_requests_say_what_github_wants_to_hear(github, api):
 
 @pytest.mark.requirement("R3.24")
 async def test_a_limit_of_pages_makes_the_run_truncated(github, api):
-    """R3.24: no end is full, the window says where to go on, and going on there reads the rest."""
+    """R3.24: no end is full, the window says where to continue, and continuing there reads the rest."""
     github.entries["issues"] = [issue(n) for n in range(1, 251)]
     _, ends, _ = await submitted(listing(api, pages_max=2), asks_full=True)
     window = json.loads(ends["issues/1"]["window"])
@@ -107,7 +107,7 @@ async def test_pages_that_have_not_changed_are_not_read_again(github, api):
     first = listing(api)
     await drawn(first)
     assert [(page.entries, page.following is None) for page in first.pages.values()] == [(100, False), (50, True)]
-    for links_when_same in (True, False):  # the service need not tell the next page again
+    for links_when_same in (True, False):  # the service need not send the next page again
         github.links_when_same = links_when_same
         github.statuses()
         again = listing(api, known=first.pages)
@@ -120,7 +120,7 @@ async def test_pages_that_have_not_changed_are_not_read_again(github, api):
 
 
 async def test_a_full_run_reads_again_what_was_not_imported_in_full(github, api):
-    """A page whose ends were not full may have orphans that nobody marked."""
+    """A page whose ends were not full may have unmarked orphans."""
     github.entries["issues"] = [issue(1)]
     first = listing(api)
     await drawn(first)
@@ -156,7 +156,7 @@ async def test_a_last_page_that_is_full_is_asked_for_anew(github, api):
     ids=["429", "403", "secondary", "untold", "at once", "no number"],
 )
 async def test_a_limit_is_waited_for(github, api, naps, reply, waits):
-    """As long as the service says, a minute where it does not; then the same page is asked for again."""
+    """For the time that the service requests, or a minute; then the same page is requested again."""
     github.entries["issues"] = [issue(1)]
     github.script("issues", reply)
     found, _ = await drawn(listing(api))
@@ -187,7 +187,7 @@ async def test_the_last_request_that_is_allowed_is_known_as_such(github, api, na
 
 
 async def test_a_limit_beyond_what_may_be_waited_ends_the_run_truncated(github, naps):
-    """What was read is ended, as truncated, with the page to go on at; all waits together count."""
+    """The sources that were read are ended as truncated, with the page to continue at; all waits together count."""
     github.entries["issues"] = [issue(n) for n in range(1, 151)]
     async with GitHubApi(github.url, wait_seconds=10, sleep=naps) as api:
         github.script(
@@ -344,7 +344,7 @@ async def test_what_is_of_another_kind_is_passed_over(github, api):
 
 
 async def test_only_what_github_says_is_gone_is_gone(github, api):
-    """A source that a listing has no longer is asked for by itself: 404 and 410 say that it is gone."""
+    """A source that is missing in a listing is requested alone: 404 and 410 mean that it no longer exists."""
     github.entries["issues"] = [issue(1), issue(4)]
     github.script("issues/3", refused(410, "deleted"))
     assert await listing(api).gone(["issues/1", "issues/2", "issues/3", "issues/4"]) == ["issues/2", "issues/3"]

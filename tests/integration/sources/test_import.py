@@ -48,7 +48,9 @@ def log(stack: Any, topic: str, season: str) -> list[Any]:
 
 
 def test_a_season_is_published_matches_before_results(environment, stack, season):
-    """The whole season arrives under its key at the positions told, every match before the first result, and again alike."""
+    """The whole season arrives under its key at the printed positions, every match before the first result, and a repeat is
+    equal.
+    """
     done = run(environment, str(SEASON_FILE), "--season", season, "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -69,7 +71,7 @@ def test_a_season_is_published_matches_before_results(environment, stack, season
 
 
 def test_as_of_and_timezone(environment, stack, season, tmp_path):
-    """Results come up to the moment told, with kickoffs in the league's zone; the file may come through a pipe, packed."""
+    """Results come up to the given moment, with kickoffs in the league's zone; the file may come through a pipe, packed."""
     path = Path(written(tmp_path, match("Arsenal", time="15:00"), match("Fulham", time="17:30"), match("Leeds")))
     arguments = ("-", "--season", season, "--timezone", "Europe/London", "--as-of", "2018-08-18T16:00:00Z", "--json")
     done = run(environment, *arguments, stdin=gzip.compress(path.read_bytes()))
@@ -108,7 +110,7 @@ def test_bad_entries_are_named_and_the_others_published(environment, stack, seas
     ids=["no JSON", "no matches", "torn", "no zone", "no name of a zone", "no time", "no season"],
 )  # fmt: skip
 def test_what_cannot_be_imported_is_one_line(environment, season, tmp_path, content, arguments, status, said):
-    """A file that is none fails with 1, wrong use with 2, each with one line on standard error."""
+    """An invalid file fails with 1, wrong use with 2, each with one line on standard error."""
     path = tmp_path / "file"
     path.write_bytes(content)
     done = run(environment, str(path), "--season", season, *arguments)

@@ -331,7 +331,7 @@ def test_a_listing_is_published_and_asked_for_only_where_it_changed(importer, gi
 
 
 def test_a_listing_that_is_cut_short_marks_nothing_and_is_gone_on_with(importer, github):
-    """By a limit of pages, which is no failure; by a rate limit, which is one; a later full run reads it all again."""
+    """A limit of pages is not a failure; a rate limit is one; a later full run reads it all again."""
     github.entries["issues"] = [issue(n) for n in range(1, 121)]
     command = ("github", REPOSITORY, "--what", "issues", "--api-url", github.url, "--full")
     importer.run(*command, "--pages", "1")

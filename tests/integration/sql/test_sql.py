@@ -32,7 +32,7 @@ from tests.unit.replay.making import encoded
 INSIGHTS = "feeds.insight-ingested"
 TABLE = "feeds.insight_ingested"
 COUNT = 3_000
-# So many that each of the eight partitions has some, whatever the mark.
+# Enough for each of the eight partitions to have some, with any mark.
 CHANNELS = 300
 
 

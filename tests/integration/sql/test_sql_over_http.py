@@ -105,7 +105,7 @@ def test_what_cannot_be_run_is_refused(http: httpx.Client, query: str, said: str
 
 
 def test_who_may_query(api: Api):
-    """Operators: whoever is bound to a user may not read what is everybody's."""
+    """Operators: a caller that is bound to a user may not read the data of all."""
     for token, status in (("eye-key-000001", 200), ("ann-key-000001", 403), ("no-such-key", 401)):
         headers = {"Authorization": f"Bearer {token}"}
         for path in (PATH, f"{PATH}/export"):

@@ -20,7 +20,7 @@ BAD_EVERY, _OVERTAKEN_EVERY, _BEYOND = 997, 101, 10_000_000
 
 
 def _advance(number: int) -> tuple[str, bytes, Headers]:
-    """Key, value and headers of one record. A third of what a channel is told is older than what it was told before."""
+    """Key, value and headers of one record. A third of a channel's records is older than the one before."""
     channel, turn = f"channel-{number * 7919 % CHANNELS}", number * 7919 // CHANNELS
     head = 3 + number - (CHANNELS * 2 if number % 3 == 0 else 0)
     is_overtaken = number > BACKLOG // 2 and number % _OVERTAKEN_EVERY == 0
@@ -44,7 +44,7 @@ class Appending:
         self._producer = Producer({"bootstrap.servers": address, "linger.ms": 5, "compression.type": "lz4"})
 
     def more(self, count: int) -> None:
-        """Append so many more, and wait for the broker."""
+        """Append this many more, and wait for the broker."""
         for number in range(self.count, self.count + count):
             key, value, headers = _advance(number)
             self._producer.produce(TOPIC, value, key=key, partition=partition_of(key), headers=list(headers))

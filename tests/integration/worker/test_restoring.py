@@ -1,4 +1,4 @@
-"""Stores of tables restored from changelogs, with a real broker: whatever happens meanwhile, rows and offset belong together."""
+"""Stores of tables restored from changelogs, with a real broker: after any interruption, rows and offset belong together."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def kept(stack: Stack, log: Log) -> list[ChangelogRecord]:
 
 @contextlib.contextmanager
 def often_compacted(admin: AdminClient) -> Iterator[None]:
-    """The broker looks for what to compact ten times a second instead of four times a minute."""
+    """The broker checks for compaction ten times a second instead of four times a minute."""
 
     def alter(operation: AlterConfigOpType) -> None:
         entry = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=operation)

@@ -27,9 +27,9 @@ from tests.integration.agents import (
     Kafka,
     Worker,
     empty,
-    is_caught_up,
     partition_of,
     until,
+    until_caught_up,
 )
 from tests.integration.worker import backlog
 
@@ -57,7 +57,7 @@ def subscribed(kafka: Kafka, worker: Worker, user: str, *channels: str, **change
 
 
 def the(answers: Callable[[], list[Answer]], count: int) -> list[Answer]:
-    """So many answers; more of them are a fault."""
+    """This many answers; more of them are a fault."""
     found = until(lambda: found if len(found := answers()) >= count else None, f"{count} answers")
     assert len(found) == count
     return found
@@ -89,7 +89,7 @@ def lone(parts: Addresses, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
 
 @pytest.mark.requirement("R0.29")
 def test_a_tick_tells_no_more_channels_than_its_cap(kafka: Kafka, user: str, lone: Callable[..., Worker]) -> None:
-    """Of many dirty channels each tick tells at most the cap, the oldest of a partition first, and in the end all."""
+    """Of many dirty channels each tick publishes at most the cap, the oldest of a partition first, and in the end all."""
     lone(settings={"HIGHWATER_MAX_DIRTY_CHANNELS_PER_TICK": "3"}).start()
     names = [f"{user}-{number}" for number in range(60)]
     for number, name in enumerate(names):
@@ -107,7 +107,7 @@ def test_a_tick_tells_no_more_channels_than_its_cap(kafka: Kafka, user: str, lon
     assert max(per_tick.values()) <= 3
     for partition in range(PARTITIONS):
         since = [a.event["dirty_since"] for a in answers if a.partition == partition]
-        told_before_all_came = 3  # the first may be told before an older one arrives
+        told_before_all_came = 3  # the first may be published before an older one arrives
         assert since[told_before_all_came:] == sorted(since[told_before_all_came:])
 
 
@@ -165,7 +165,7 @@ def test_killed_while_it_restores_it_continues_and_decides_the_same(
 def test_tables_that_were_left_for_long_are_restored_from_the_beginning(
     kafka: Kafka, lone: Callable[..., Worker]
 ) -> None:
-    """What its stores lack is older than the log keeps deletions: they are emptied and read anew, and no decision is repeated."""
+    """Their missing rows are older than the log keeps deletions: they are emptied and read again, and no decision is repeated."""
     worker = lone().start()
     long_ago_ms = time.time_ns() // 1_000_000 - 20 * 3_600_000
     for rows in (1_000, 2_000):  # what the stores hold, and what they lack
@@ -233,11 +233,11 @@ async def test_a_backlog_is_folded_through_a_kill_and_a_rebalance(
     other.launch()
 
     def have_moved() -> bool:
-        records.more(200)
+        records.more(20)
         return other.ready() == {} and one.ready() == {} and consumed(other) > 0
 
     until(have_moved, "partitions have moved while records came")
-    until(lambda: is_caught_up(address, one.app_id, backlog.TOPIC), "all is committed")
+    until_caught_up(address, one.app_id, backlog.TOPIC)
     expected = await backlog.rows_alone(records.count)
     assert len(expected) == backlog.CHANNELS
     assert backlog.rows_in_changelog(address, f"{one.app_id}-channel_heads-changelog") == expected
@@ -246,13 +246,13 @@ async def test_a_backlog_is_folded_through_a_kill_and_a_rebalance(
         lag = partial(worker.metric_of, "highwater_lag_events", backlog.TOPIC)
         until(lambda lag=lag: lag() == 0, "no lag is left")
         assert worker.end(signal.SIGTERM) == 0
-    assert is_caught_up(address, one.app_id, backlog.TOPIC)
+    until_caught_up(address, one.app_id, backlog.TOPIC)
 
 
 def test_it_waits_for_a_broker_that_is_silent_for_longer_than_an_answer_may_take(
     kafka: Kafka, user: str, lone: Callable[..., Worker], own_stack: LocalStack
 ) -> None:
-    """Ticks and rows that are on their way are sent again until the broker takes them, each once; the worker does not end."""
+    """Ticks and rows in transit are sent again until the broker accepts them, each once; the worker does not end."""
     worker = lone(settings={"HIGHWATER_TEST_ANSWER_SECONDS": str(ANSWER_SECONDS)}).start()
     kafka.advanced(user, 5)
     the(lambda: kafka.dirty(user), 1)
@@ -285,7 +285,7 @@ def test_another_worker_takes_over(parts: Addresses, kafka: Kafka, user: str, lo
         kafka.finished(kafka.requests(name)[0], {}, last_clustered_at=other.now())
         kafka.novelty(name, a=5)
     # Topics have no order among themselves: the clock moves on once the new owner has dealt with the answers.
-    until(lambda: is_caught_up(str(parts.kafka), one.app_id, "feeds.rebuild-finished", "feeds.novelty"), "caught up")
+    until_caught_up(str(parts.kafka), one.app_id, "feeds.rebuild-finished", "feeds.novelty")
     other.move_clock(700)
     for name in users:
         assert the(lambda name=name: kafka.requests(name), 2)[1].event["pending"] == 5
@@ -322,7 +322,7 @@ def test_a_clock_that_is_an_hour_ahead_holds_nothing_up(kafka: Kafka, user: str,
 
 @pytest.mark.requirement("R0.28")
 def test_an_advance_is_told_at_the_next_tick(worker: Worker, kafka: Kafka, user: str) -> None:
-    """An advanced channel is told once, with its head, the time of its first advance and the tick that caused it."""
+    """An advanced channel is published once, with its head, the time of its first advance and the tick that caused it."""
     kafka.advanced(user, 5, arrived_at=worker.now() - 10)
     (told,) = the(lambda: kafka.dirty(user), 1)
     assert told.event["head"] == 5
@@ -375,7 +375,7 @@ def test_two_channels_lead_to_one_request(worker: Worker, kafka: Kafka, user: st
 
 @pytest.mark.requirement("R0.30")
 def test_the_end_of_a_cooldown_is_revisited_without_another_event(worker: Worker, kafka: Kafka, user: str) -> None:
-    """Who is held back by the cooldown alone is requested when it ends, though nothing more is heard of the user."""
+    """A user held back by the cooldown alone is requested when it ends, without further events of the user."""
     subscribed(kafka, worker, user, "a")
     kafka.finished(*clustered(worker, kafka, user), last_clustered_at=worker.now())
     kafka.novelty(user, a=3)
@@ -389,7 +389,7 @@ def test_the_end_of_a_cooldown_is_revisited_without_another_event(worker: Worker
 
 @pytest.mark.requirement("R0.6", "R0.31")
 def test_time_triggers_again_after_a_check(worker: Worker, kafka: Kafka, user: str) -> None:
-    """With little novelty the time since the last check counts, whatever it found."""
+    """With little novelty the time since the last check counts, with any result of that check."""
     subscribed(kafka, worker, user, "a")
     kafka.finished(*clustered(worker, kafka, user), last_checked_at=worker.now())
     kafka.novelty(user, a=1)

@@ -85,7 +85,7 @@ def test_a_damaged_or_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_another_format_names_the_version_to_install(tmp_path: Path) -> None:
-    """Its digest fits; what it means is not known here."""
+    """Its digest is right, but this version does not know its meaning."""
     write_manifest(tmp_path, manifest_of(tmp_path, format=FORMAT + 1))
     with pytest.raises(BackupError, match=r"has format 2, this version reads 1; install 1\.2\.3"):
         read_manifest(tmp_path)

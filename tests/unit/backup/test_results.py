@@ -1,4 +1,4 @@
-"""What the log has as a result: which part of it covers an event that is told again, and what becomes of runs and jobs."""
+"""What the log contains as results: which part of it covers a repeated event, and the state of runs and jobs after a restore."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_later_cause_of_a_key_covers_the_earlier_ones() -> None:
 
 
 def test_a_dead_letter_is_known_by_its_origin_and_group() -> None:
-    """Its own headers, those of the event that it holds, say nothing of results."""
+    """The headers of the dead letter itself name no results; those of the event that it contains do."""
     told = RecordedResults({})
     letter = {"ce_causedby": "a/0/1", "dlq_origin": "feeds.user-active/1/2", "dlq_group": "users"}
     told.note(record_of("feeds.user-active.dlq", b"u", **letter))
@@ -61,7 +61,9 @@ def test_a_dead_letter_is_known_by_its_origin_and_group() -> None:
 
 
 def run_after(event: dict[str, Any], **row: Any) -> Any:
-    """What becomes of a run: status, archive, revision and error, and the topics that are told; None: it stays."""
+    """The state of a run after a restore: status, archive, revision and error, and the published topics;
+    None: it is unchanged.
+    """
     stage = {"id": "r", "user_id": "u", "error": None, "revision": 3, "ordinal": 1, "waiting": False, **event}
     archived = stage.pop("archived", None)
     events = [(STAGE, stage)]
@@ -105,12 +107,14 @@ def run_after(event: dict[str, Any], **row: Any) -> Any:
     ],
 )
 def test_what_becomes_of_a_run(event: dict[str, Any], row: dict[str, Any], expected: Any) -> None:
-    """Ended runs stay ended, one that was begun fails under the next revision and is told, others go on."""
+    """Ended runs stay ended; one that had begun fails under the next revision, which is published; others continue."""
     assert run_after(event, **row) == expected
 
 
 def job_after(*events: tuple[str, dict[str, Any]], **row: Any) -> Any:
-    """What becomes of a job: status, last progress, error, steps done, epoch and checkpoint; None: it stays."""
+    """The state of a job after a restore: status, last progress, error, finished steps, epoch and checkpoint; None: it is
+    unchanged.
+    """
     told = told_of(*((topic, {"job_id": "j", **changed}) for topic, changed in events))
     held = {"job_id": "j", "kind": "generation", "status": "pending", "seq": 0, "epoch": 0, "error": None, **row}
     found = Results(told, CODEC, NOW_MS)._job(held)
@@ -153,5 +157,5 @@ KEPT = {"a": 1, "outline": {"title": "T"}, "slide_ids": ["s-1"]}
     ],
 )
 def test_what_becomes_of_a_job(events: list[tuple[str, dict[str, Any]]], row: dict[str, Any], expected: Any) -> None:
-    """Ended jobs stay ended, others go on from the checkpoint that the log has."""
+    """Ended jobs stay ended; others continue from the checkpoint in the log."""
     assert job_after(*events, **row) == expected

@@ -24,7 +24,7 @@ def samples_of(part: str, name: str, values: list[float]) -> list[dict[str, dict
         ("memory", "api", [100 + hour % 5 * 2.0 for hour in range(HOURS)], False),
         ("memory", "api", [100 + hour * 0.5 for hour in range(HOURS)], True),
         ("keys", "REDIS_URL kept", [hour * 10.0 for hour in range(HOURS)], True),
-        ("rows", "leases", [hour * 40.0 for hour in range(30)], False),  # of a day nothing is known
+        ("rows", "leases", [hour * 40.0 for hour in range(30)], False),  # a day without any data
     ],
 )  # fmt: skip
 def test_growth_is_told_from_a_level(part: str, name: str, values: list[float], grows: bool):
@@ -38,7 +38,7 @@ def test_each_record_says_why_it_is_kept():
 
 
 def test_a_graph_is_a_document_with_every_curve():
-    """Well formed, whatever names hold; each curve has its points within the picture."""
+    """It is well-formed with any names; the points of each curve lie within the picture."""
     panel = Panel("a & b", [Curve("<x>", [(0, 0), (1, 5), (2, 2.5)]), Curve("none", [])])
     drawn = ET.fromstring(draw("t", [panel, panel], [Phase("p", 0, 1), Phase("q", 1, 2)], "minutes"))
     lines = drawn.findall("{http://www.w3.org/2000/svg}polyline")

@@ -86,7 +86,7 @@ def test_word_coverage_is_the_mean_share_of_members_that_hold_a_topics_words():
 
 
 def test_coverage_counts_memberships_inclusively():
-    """0.3, 0.5 and 0.7 are covered at their own level; a noise label covers nothing whatever its probability."""
+    """0.3, 0.5 and 0.7 are covered at their own level; a noise label covers nothing at any probability."""
     labels = np.array([0, 0, 1, 1, 1, -1, 2, 1])
     probabilities = np.array([0.3, 0.5, 0.7, 1.0, 0.29, 1.0, 0.1, np.nan])
     assert coverage(labels, probabilities) == {
@@ -132,7 +132,7 @@ def test_the_weighted_mean_counts_members():
 
 
 def test_evaluate_uses_the_first_words_only_and_tells_unknown_ones():
-    """`top` cuts the system's own words; the share that no text holds is told."""
+    """`top` cuts the system's own words; the share of words that occur in no text is reported."""
     labels = np.array([0, 0, 1, 1])
     found = evaluate(labels, np.ones(4), TEXTS, {0: ["aa", "bb", "zz"], 1: ["cc", "yy", "aa"]}, top=2)
     assert found["words"] == 2
@@ -250,7 +250,7 @@ def test_a_measurement_becomes_figures_and_a_table():
 
 
 def test_a_result_without_clusters_gives_no_coherence():
-    """What has no value is no figure: NaN is not JSON."""
+    """A missing value is not reported as a number: NaN is not valid JSON."""
     data = cluster_quality.DataSet("four", np.eye(4, 2, dtype=np.float32), texts=TEXTS)
     scores = cluster_quality._scores(data, Topics(np.full(4, -1), np.zeros(4)))
     assert scores["noise, membership < 0.3", "%"] == 100

@@ -33,7 +33,7 @@ def test_only_a_ratio_to_a_peer_can_drop(unit, now, share, dropped):
 
 
 def test_a_drop_says_both_ratios():
-    """Who reads it sees what it was and is."""
+    """The message contains the ratio before and the ratio now."""
     (one,) = results.drops(_measured(100, 200), _measured(20, 200), 0.8)
     assert (one.name, one.ours, one.peer, one.before, one.now) == ("ingest [rows/s]", "highwater", "COPY", 0.5, 0.1)
 

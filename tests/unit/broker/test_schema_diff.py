@@ -44,7 +44,7 @@ def test_fields_of_records_within() -> None:
 
 
 def test_a_schema_of_another_kind_is_compared_by_lines() -> None:
-    """Protobuf is no JSON, and has no fields of Avro."""
+    """Protobuf is not JSON and does not have the fields of Avro."""
     old, new = 'syntax = "proto3";\nmessage A {}', 'syntax = "proto3";\nmessage B {}'
     assert changed_fields(old, new) == []
     assert [line for line in changed_lines(old, new) if line[0] in "+-"] == ["-message A {}", "+message B {}"]

@@ -14,7 +14,7 @@ WHOLE_DECK_SECONDS = 3600
 
 
 def test_a_seed_is_the_same_faults_in_every_process():
-    """Whatever hashes strings there: a failed seed is repeated."""
+    """The plan does not depend on Python's string hashing, so a failed seed can be repeated."""
     program = "from highwater.api.chaos.plan import plan_faults; print([str(f) for f in plan_faults(7, 120)])"
     for hashed in ("0", "1"):
         environment = {**os.environ, "PYTHONHASHSEED": hashed}

@@ -73,7 +73,7 @@ def connected(port: int) -> Iterator[socket.socket]:
 
 
 def answered(client: socket.socket, said: bytes) -> bytes:
-    """What comes back."""
+    """Return the answer."""
     client.sendall(said)
     found = b""
     while len(found) < len(said):

@@ -9,7 +9,7 @@ from highwater.api.chaos.run import Recovery, by_kind
 
 
 def test_a_kind_has_its_number_of_faults_and_the_median_and_worst_recovery():
-    """Of the time until a written event was read again, whatever the target."""
+    """A recovery is the time until a written event could be read again, for any target."""
     recovered = [
         Recovery(Fault(Kind.STOP, target, 2), seconds, 60.0)
         for target, seconds in (("api", 1.0), ("kafka", 9.004), ("redis", 2.0))

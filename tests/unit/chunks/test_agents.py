@@ -95,7 +95,7 @@ def outcomes(case: Case) -> list[tuple[str, int, str]]:
 
 
 async def test_an_ingest_is_decided_when_its_counts_are_reached():
-    """Without a tick, once, whatever of its progress comes again, also to a worker that begins anew."""
+    """It is decided without a tick and once, even if its progress is repeated, also by a restarted worker."""
     case = Case(IngestAgent)
     for revision, seen in ((1, 3), (2, 9), (3, 10)):
         await case.take(INGEST_PROGRESSED, progress(revision, seen=seen))
@@ -118,7 +118,7 @@ async def test_what_comes_after_a_decision_is_decided_on():
 
 
 async def test_a_silent_ingest_is_abandoned_at_a_tick():
-    """Once, also by a worker that took over meanwhile; what comes of it afterwards is decided on all the same."""
+    """It is decided once, also by a worker that took over meanwhile; later progress of it is still decided."""
     case = Case(IngestAgent)
     await case.take(INGEST_PROGRESSED, progress(1, seen=3))
     await case.tick(NOON + ABANDONED_MS - 1)
@@ -144,7 +144,7 @@ async def test_silent_ingests_of_a_source_are_told_at_two_ticks():
 
 
 async def test_rows_of_ingests_do_not_pile_up():
-    """A day after its decision an ingest is forgotten; one that goes on is not."""
+    """An ingest is forgotten a day after its decision; one that continues is not."""
     case = Case(IngestAgent)
     await case.take(INGEST_PROGRESSED, progress())
     await case.tick(NOON + KEPT_MS - 1)
@@ -195,7 +195,7 @@ async def test_a_row_is_written_though_nothing_changed():
 
 
 async def test_a_tick_touches_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch):
-    """The rest is told at the next one."""
+    """The rest is reported at the next tick."""
     monkeypatch.setattr(agents, "ROWS_PER_TICK_MAX", 10)
     case = Case(IngestAgent)
     for number in range(13):
@@ -212,7 +212,7 @@ async def test_a_tick_touches_no_more_than_its_bound(monkeypatch: pytest.MonkeyP
 
 
 def ratings(case: Case) -> list[tuple[str, bool, float]]:
-    """What was told: namespace, whether it is hot, searches a day."""
+    """The reported ratings: namespace, whether it is hot, searches per day."""
     return [(told["ns"], told["is_hot"], told["queries_per_day"]) for told in case.published(NAMESPACE_RATED)]
 
 
@@ -247,7 +247,7 @@ async def test_what_was_asked_is_known_after_a_restart():
 
 
 async def test_a_sweep_is_asked_for_once_an_hour():
-    """By the first tick of each, from one partition only; an hour that nobody worked in is not made up for."""
+    """The first tick in each hour requests it, on one partition only; hours without a worker are not caught up."""
     case, other = Case(namespaces), Case(namespaces, partition=1)
     for at_ms in (NOON, NOON + 30_000, NOON + HOUR_MS - 1, NOON + HOUR_MS, NOON + 5 * HOUR_MS + MINUTE):
         await case.tick(at_ms)
@@ -280,7 +280,7 @@ async def test_a_sweep_is_asked_for_again_until_the_broker_has_it():
 
 
 async def test_a_rating_is_written_after_the_acknowledgement():
-    """Until the broker has it, the row says that it is to be told."""
+    """Until the broker has acknowledged it, the row says that it must be reported."""
     case = Case(namespaces, partition=1)
     await case.take(QUERIES_SERVED, served(700))
     before = dict(case.rows)

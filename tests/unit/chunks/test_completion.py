@@ -1,4 +1,4 @@
-"""How ingests end: by their counts, whatever order they are heard in, and orphans only of what is whole."""
+"""How ingests end: by their counts, in any order of arrival; only complete ingests mark orphans."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MINUTE = 60_000
 
 
 def progress(revision: int = 1, **more: Any) -> IngestProgressed:
-    """A full ingest of ten chunks, all of them new, that is told to be ended."""
+    """A full ingest of ten chunks, all of them new, whose end was announced."""
     seen = more.get("seen", 10)
     return {
         "ingest_id": "i-1",
@@ -92,7 +92,7 @@ def outcome(*events: IngestProgressed, now_ms: int = NOON) -> Outcome | None:
     ],
 )
 def test_how_an_ingest_ends(more: dict[str, Any], expected: Outcome | None):
-    """Of several reasons the gravest is told; while chunks are missing there is none."""
+    """Of several reasons the most serious is reported; while chunks are missing there is no decision."""
     assert outcome(progress(**more)) is expected
 
 
@@ -117,7 +117,7 @@ def test_only_a_complete_ingest_makes_orphans(one: Outcome):
 
 
 def test_a_decision_names_what_it_was_decided_by():
-    """Whoever applies it can see whether that still holds."""
+    """The consumer of a decision can check whether its basis still holds."""
     row = progressed(None, progress(7, unchanged=4, inserted=3, updated=3))
     decision = decide(row, NOON)
     assert decision is not None
@@ -133,7 +133,7 @@ def test_the_end_may_be_heard_before_the_data():
 
 
 def test_silence_ends_an_ingest_after_six_hours():
-    """Not a millisecond before; any progress begins the hours anew."""
+    """It does not end a millisecond earlier; any progress restarts the six hours."""
     waiting = progress(1, seen=3, expected=None)
     assert outcome(waiting, now_ms=NOON + ABANDONED_MS - 1) is None
     assert outcome(waiting, now_ms=NOON + ABANDONED_MS) is Outcome.ABANDONED
@@ -238,7 +238,7 @@ def test_ingests_of_a_source_have_rows_of_their_own():
 def test_every_end_but_the_complete_one_has_a_reason(
     outcome: Outcome, seen: int, failed: int, expected: int | None
 ) -> None:
-    """Whatever was counted; no reason speaks of refused chunks where none was refused."""
+    """This holds for any counts; no reason mentions refused chunks if none was refused."""
     reason = reason_of(outcome, Counted(seen, failed, expected))
     assert (reason is None) == (outcome is Outcome.COMPLETE)
     assert failed or "refused" not in (reason or "")

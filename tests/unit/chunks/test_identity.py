@@ -40,7 +40,7 @@ def test_different_chunks_have_different_hashes(
 
 
 def test_a_text_that_cannot_be_stored_has_a_hash():
-    """Its refusals are told apart by it."""
+    """The hash distinguishes refusals of different texts."""
     assert content_hash("a", "b", "c", 0, "\ud800") != content_hash("a", "b", "c", 0, "\x00")
 
 

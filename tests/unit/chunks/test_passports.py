@@ -41,7 +41,7 @@ def test_the_default_is_that_of_the_specification():
 
 
 def test_only_docs_come_open():
-    """Whatever else is stored is quoted to nobody before somebody says so."""
+    """Texts of other namespaces are quoted only after they were opened explicitly."""
     passports = load_passports()
     assert [ns for ns, passport in passports.named.items() if passport.is_open] == ["docs"]
     assert passports.of("docs") == replace(DEFAULT, is_open=True)
@@ -86,7 +86,7 @@ def test_docs_can_be_closed(tmp_path: Path):
 
 
 def test_an_empty_file_changes_nothing(tmp_path: Path):
-    """It is a file all the same."""
+    """An empty file is valid."""
     assert load_passports(written(tmp_path, "")) == load_passports()
 
 
@@ -120,7 +120,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path):
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_by_the_name_of_what_is_wrong(tmp_path: Path, text: str, named: str):
-    """The program does not start with numbers that nobody meant; the message names the file too."""
+    """The program does not start with an invalid configuration; the message also names the file."""
     path = written(tmp_path, text)
     with pytest.raises(ConfigurationError) as refused:
         load_passports(path)

@@ -40,7 +40,7 @@ def test_the_formula():
 
 
 def test_a_new_chunk_has_its_whole_weight():
-    """The decay is 1 at age 0, whatever the half-life."""
+    """The decay is 1 at age 0, for any half-life."""
     assert {time_decay(0, half_life) for half_life in (1e-6, 1.0, 30.0, 1e9)} == {1.0}
 
 

@@ -50,7 +50,7 @@ def asked(*events: QueriesServed, now_ms: int = NOON) -> NamespaceSearches:
 
 
 def evenly(a_day: int, days: int, until_ms: int) -> NamespaceSearches:
-    """A namespace that is asked so much, once an hour, for so many days until a time."""
+    """A namespace with this many searches, one batch each hour, during a number of days until a time."""
     hours = [until_ms - back * HOUR_MS for back in range(24 * days)]
     return asked(*(served(a_day // 24, at_ms) for at_ms in reversed(hours)))
 
@@ -82,7 +82,7 @@ def test_what_is_too_old_is_cold_before_it_is_hot():
 
 @pytest.mark.requirement("R3.21")
 def test_a_hundred_a_day_are_hot():
-    """Exactly so many are."""
+    """Exactly one hundred are enough."""
     assert [is_hot(per_day, PASSPORT) for per_day in (0, 99.999, 100, 1e9)] == [False, False, True, True]
     assert is_hot(0, replace(PASSPORT, hot_queries_per_day=0))
 
@@ -95,7 +95,7 @@ def test_even_asking_is_rated_evenly(hour: int):
 
 
 def test_searches_count_for_seven_days():
-    """And not beyond: of the day that is leaving so much counts as is left of it."""
+    """Older searches do not count; the oldest day counts in proportion to its remaining part."""
     row = asked(served(700, MIDNIGHT))
     days = [(0, 100), (6.999, 100), (7, 100), (7.5, 50), (8, 0), (9, 0)]
     assert [queries_per_day(row, MIDNIGHT + int(after * DAY_MS)) for after, _ in days] == pytest.approx(
@@ -164,7 +164,7 @@ def test_what_no_searches_can_be_is_refused(wrong: dict[str, Any], reason: str):
 
 
 def test_a_namespace_becomes_hot_and_cools_down():
-    """It is told at both, and at the hours between only on another day."""
+    """Both changes are reported; the hours between them only on another day."""
     row, told = asked(served(700), now_ms=NOON), []
     for hour in range(1, 24 * 9):
         now_ms = NOON + hour * HOUR_MS
@@ -190,7 +190,7 @@ def test_a_rate_that_stays_is_told_once():
 
 
 def test_a_quiet_namespace_is_forgotten():
-    """When it was told that nobody asks it, and not before."""
+    """It is forgotten after the report that it has no searches, and not before."""
     row = rate(asked(served(700)), PASSPORT, NOON).row
     gone = rate(row, PASSPORT, NOON + 9 * DAY_MS)
     assert (gone.is_told, gone.is_over, gone.row.is_hot) == (True, True, False)
@@ -208,7 +208,7 @@ def test_a_passport_that_changed_is_obeyed():
 
 
 def test_an_hour_is_due_once():
-    """A namespace is rated at the hours, and a sweep is asked for at the first tick of each."""
+    """A namespace is rated once an hour, and a sweep is requested at the first tick of each hour."""
     row = asked(served(1), now_ms=NOON + 1)
     assert row.due_ms == NOON + HOUR_MS
     assert rate(row, PASSPORT, NOON + HOUR_MS).row.due_ms == NOON + 2 * HOUR_MS

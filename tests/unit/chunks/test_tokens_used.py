@@ -1,4 +1,4 @@
-"""Tokens that searches have embedded, on their way to the log: nothing is lost, nothing gets another id."""
+"""Tokens embedded by searches until they are in the log: none is lost, and none gets another id."""
 
 from __future__ import annotations
 

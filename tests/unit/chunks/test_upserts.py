@@ -45,7 +45,7 @@ def said(
     published: datetime | None = None,
     refusal: Refusal | None = None,
 ) -> Submitted:
-    """A chunk; its hash is told by its number and text."""
+    """Return a chunk whose hash depends on its number and text."""
     return Submitted(
         ingest, number, f"{number}:{text}", text, title, None, vector, published, f"{DATA}/{partition}", partition, at,
         at if arrived_ms is None else arrived_ms, refusal,
@@ -276,7 +276,7 @@ def agrees(store: Store, model: Model) -> None:
 
 
 def test_what_stood_for_a_while_is_written_before_what_replaced_it():
-    """Each text in its turn, of each chunk on its own; the last one is the write that is told of."""
+    """Each text of each chunk is written in order; the last one is the reported write."""
     batch = [
         said(0, "a", at=1), said(1, "a", at=2), said(0, "b", ingest="B", at=3), said(1, "a", ingest="B", at=4),
         said(0, "b", title="T", ingest="C", at=5), said(1, "b", ingest="C", at=6),
@@ -397,14 +397,14 @@ def test_any_log_in_any_batches_leaves_what_the_model_says(log: list[Submitted |
 @settings(max_examples=200, deadline=None)
 @given(logs(), st.integers(1, 40), st.integers(1, 40))
 def test_batches_leave_no_trace(log: list[Submitted | End | str], one: int, other: int):
-    """However a log is cut, what is stored is the same; so a batch that was lost and is cut anew does no harm."""
+    """The result does not depend on how the log is cut into batches, so a lost batch may be cut differently."""
     assert run(Store(), log, one).facts() == run(Store(), log, other).facts()
 
 
 @settings(max_examples=200, deadline=None)
 @given(logs(), st.integers(1, 40), st.integers(0, 30))
 def test_a_log_read_again_changes_nothing(log: list[Submitted | End | str], batch_max: int, start: int):
-    """From any place on: no row is written, nothing counted, nothing told, nobody superseded."""
+    """From any offset on, nothing is written, counted or reported, and no ingest is superseded."""
     store = run(Store(), log, 7)
     before, told = store.facts(), [one.revision for one in store.ingests.values()]
     rows = dict(store.rows)
@@ -520,7 +520,7 @@ def test_a_source_that_was_emptied_refuses_what_was_submitted_before():
 
 
 def test_an_end_after_the_decision_changes_nothing():
-    """The ingest was judged by the one before; one that was given up goes on."""
+    """The decision used the earlier end; an abandoned ingest continues."""
     for status, expected in (("complete", 1), ("abandoned", 2), ("running", 2)):
         store = Store()
         store.take([said(at=1)], [end(1, at=1)])
@@ -548,4 +548,4 @@ def test_the_first_vector_sets_the_length_of_all():
         said(2, at=3, vector=b"\0\0\x80?"),
     ])  # fmt: skip
     assert (plan.dimensions, plan.failures[1].refusal.reason) == (2, WRONG_DIMENSIONS)
-    assert "1 values" in plan.failures[1].refusal.detail
+    assert "1 value," in plan.failures[1].refusal.detail

@@ -26,7 +26,7 @@ _program.add_command(backtest)
 
 @pytest.fixture
 def insights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A month of insights in two channels, one line that is none; and no stack."""
+    """A month of insights in two channels, and one invalid line; without a stack."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "insights.jsonl.gz"
     rows = [
@@ -73,7 +73,7 @@ def test_policies_stand_beside_the_live_one(insights: Path, tmp_path: Path, caps
         "--json",
     )
     assert status == 0
-    assert "1 lines" in err
+    assert "1 line" in err
     document = json.loads(out)
     live, *others = document["policies"]
     assert [one["policy"] for one in document["policies"]] == ["live", "eager", "lazy"]
@@ -148,7 +148,7 @@ def test_a_plot_is_a_picture_of_the_table(insights: Path, tmp_path: Path, capsys
 
 
 def test_a_policy_without_rebuilds_can_be_drawn(tmp_path: Path) -> None:
-    """No figures, no bars, no fault; a name is text in XML, whatever it holds."""
+    """It has no figures and no bars, but is valid XML with any name."""
     nothing: dict[str, Any] = {
         "policy": "<none> & more", "rebuilds_per_user_day": None, "staleness_p50_seconds": None,
         "staleness_p95_seconds": None, "clustering_seconds": 0.0, "rebuilds_by_day": {},

@@ -86,7 +86,9 @@ def test_wrong_use_is_one_line_and_two(arguments, said, capsys):
 
 
 def test_a_topic_that_is_missing_is_named_with_those_that_are_near():
-    """Of the catalogue and of the broker, without Kafka's own; one of ours was never made."""
+    """It lists similar topics of the catalogue and of the broker, without Kafka's internal ones; our topic that was never
+    created is named.
+    """
     on_broker = ["orders-v1", "__orders-v2", "feeds.insight-ingested"]
     error = missing_error(foreign_topic("orders-v2"), on_broker)
     assert str(error) == "there is no topic 'orders-v2' on the broker; did you mean orders-v1?"
@@ -96,14 +98,14 @@ def test_a_topic_that_is_missing_is_named_with_those_that_are_near():
 
 @pytest.mark.parametrize("text", ["-- the newest\nSELECT 1", "--\tSELECT 0\nSELECT 1", "SELECT 1"])
 def test_a_query_may_begin_with_a_comment(text):
-    """It is no option; one that does not exist is refused as ever."""
+    """The comment is not taken for an option; an unknown option is still refused."""
     assert sql.make_context("sql", [text]).params["query"].strip() == text
     with pytest.raises(click.NoSuchOption):
         sql.make_context("sql", ["--tabels"])
 
 
 def test_without_a_stack_one_line_says_how_to_start_one(capsys):
-    """A command that needs a part that is not known fails with 1 and names the setting."""
+    """A command that needs an unknown service fails with 1 and names the setting."""
     assert run_command(highwater, ["lag"]) == 1
     said = capsys.readouterr().err
     assert "KAFKA_BOOTSTRAP_SERVERS" in said
@@ -112,7 +114,7 @@ def test_without_a_stack_one_line_says_how_to_start_one(capsys):
 
 
 def test_what_ended_a_group_of_tasks_is_named(capsys):
-    """Each error in a group is said with its type, once, however deep; "unhandled errors in a TaskGroup" says nothing."""
+    """Each error in a group is listed once with its type, at any depth; "unhandled errors in a TaskGroup" alone is useless."""
 
     @click.command()
     def role():
@@ -137,7 +139,7 @@ def test_an_unknown_setting_is_wrong_use(monkeypatch, capsys):
 
 
 def test_down_without_a_stack_is_done(capsys):
-    """Stopping what does not run is no failure, and `status` of it is."""
+    """Stopping a stack that does not run succeeds; `status` of it fails."""
     assert run_command(highwater, ["down", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"was_running": False, "data_dir": os.environ["HIGHWATER_DATA_DIR"]}
     assert run_command(highwater, ["status", "--json"]) == 1
@@ -258,7 +260,7 @@ def test_the_roles_run_every_connector():
 
 
 def test_a_taken_port_is_refused_when_set_and_avoided_when_not(tmp_path):
-    """A port that was asked for and is taken is an error; the default one is replaced."""
+    """If the port was set explicitly, a used one is an error; a used default port is replaced."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -325,7 +327,7 @@ def test_replicas_that_are_behind_are_said():
 
 
 def test_outside_a_checkout_there_are_no_benchmarks(tmp_path):
-    """A folder without tests/bench has none; a module without `run` is none; a name is typed with hyphens."""
+    """A folder without tests/bench has no benchmarks; a module without `run` is not a benchmark; names are typed with hyphens."""
     assert bench_names(tmp_path) == []
     folder = tmp_path / "tests" / "bench"
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""SIGTERM ends a command, whatever it is doing."""
+"""SIGTERM ends a command in any state."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_inherited_deafness_is_cured():
 
 
 def test_a_second_sigterm_ends_it_at_once():
-    """Whoever does not want to wait sends it twice."""
+    """A user who does not want to wait sends it twice."""
     process = begun(STUBBORN, grace=60.0)
     process.send_signal(signal.SIGTERM)
     assert process.stdout is not None

@@ -52,7 +52,7 @@ def test_an_endless_line_is_one_bad_line():
 
 
 def test_gzip_is_told_by_its_first_bytes():
-    """Whatever a file is called, its bytes decide whether it is unpacked; a shorter file than the mark is plain."""
+    """The bytes decide whether a file is unpacked, not its name; a file shorter than the magic number is plain."""
     assert decompressed(io.BytesIO(gzip.compress(b"a\n"))).read() == b"a\n"
     assert decompressed(io.BytesIO(b"a")).read() == b"a"
     assert decompressed(io.BytesIO(b"")).read() == b""
@@ -94,7 +94,7 @@ def test_a_file_without_a_time_has_no_last_one(row):
     ],
 )
 def test_a_bad_line_says_why(line, reason):
-    """Whatever a line holds, it is refused with a reason and nothing else is raised."""
+    """Any invalid line is refused with a reason, and no other error is raised."""
     with pytest.raises(InvalidEventError) as caught:
         event_of(TOPIC, line, shift_ms=0, embedding_dimensions=DIMENSIONS)
     assert reason == caught.value.reason
@@ -107,7 +107,7 @@ def test_a_shift_past_the_last_year_is_refused():
 
 
 def test_the_time_fields_come_from_the_schema():
-    """Optional times count too, and a file's end is told by `ts` where there is one."""
+    """Optional times count too; the end of a file is taken from `ts` if it exists."""
     assert time_fields("feeds.user-changed") == ("last_active_at",)
     assert anchor_field(TOPIC) == "ts"
     assert anchor_field("feeds.novelty") is None

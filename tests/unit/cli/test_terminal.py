@@ -12,7 +12,7 @@ from rich.console import Console
 
 from highwater.api.cli.top import _screen
 from highwater.api.command.tables import is_table, table_lines
-from highwater.api.command.terminal import counted
+from highwater.streams.wording import counted
 
 COLUMNS = ("topic", "events", "about")
 ROWS = [("feeds.insight-ingested", "1,204", "an insight was ingested and stored"), ("streams.tick", "9", "a tick")]
@@ -56,7 +56,7 @@ CELLS = st.text(alphabet="ab 世-", max_size=20)
 
 @given(st.lists(st.tuples(CELLS, CELLS, CELLS), max_size=5), st.integers(1, 120))
 def test_at_any_width_every_word_is_there(rows, width):
-    """And a table is no wider than the terminal, also with letters that take two columns."""
+    """A table is never wider than the terminal, also with letters that take two columns."""
     lines = table_lines(COLUMNS, rows, width, right=["events"])
     named = [f"{name} {cell}" for row in rows for name, cell in zip(COLUMNS, row, strict=True) if cell]
     expected = [*COLUMNS, *(cell for row in rows for cell in row)] if is_table(lines, COLUMNS) else named
@@ -67,7 +67,7 @@ def test_at_any_width_every_word_is_there(rows, width):
 
 @pytest.mark.parametrize("width", [40, 200])
 def test_the_screen_of_top_cuts_lines(width: int):
-    """A line that is too long ends with an ellipsis instead of going on in the next one, since the screen has so many lines."""
+    """A line that is too long ends with an ellipsis instead of wrapping, since the number of lines is limited."""
     told = {
         "topics": [{"topic": "feeds.insight-ingested", "per_second": 12.5, "records": 4_000}],
         "groups": [{"group": "documents", "events": 3, "seconds": None, "problem": None}],

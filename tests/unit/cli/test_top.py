@@ -30,7 +30,7 @@ def test_a_page_of_metrics_is_read():
 
 
 def test_timings_are_of_what_came_since():
-    """Of a process that began anew everything counts."""
+    """For a restarted process everything counts."""
     before = Timings(1.0, ((0.1, 4.0), (INFINITE, 4.0)))
     after = Timings(3.0, ((0.1, 4.0), (INFINITE, 9.0)))
     assert after.since(before) == Timings(2.0, ((0.1, 0.0), (INFINITE, 5.0)))

@@ -31,7 +31,7 @@ def test_migrations_that_are_pending_prevent_nothing(applied: dict[str, str], st
         ({}, "ok", "no role is connected to the database"),
         ({"highwater/2": 3}, "ok", "all of 2 (3 connections), this version"),
         ({"highwater/1": 3}, "ok", "all of 1 (3 connections)"),
-        ({"highwater/1": 3, "highwater/2": 1}, "warning", "of several versions: 1 (3 connections), 2 (1 connections)"),
+        ({"highwater/1": 3, "highwater/2": 1}, "warning", "of several versions: 1 (3 connections), 2 (1 connection)"),
     ],
 )
 def test_roles_of_several_versions_are_told(sessions: dict[str, int], state: str, detail: str) -> None:

@@ -47,7 +47,7 @@ def _clean(monkeypatch, tmp_path):
 
 
 def test_no_installation_is_guessed() -> None:
-    """In a folder without a stack a client that nobody told where to read refuses, and says so of itself."""
+    """In a folder without a stack, a client without an address refuses to read, and the error explains it."""
     with pytest.raises(CommandFailedError, match="no local stack runs in"):
         Client().clusters("ada")
     assert "no local stack runs in" in repr(Client())
@@ -97,7 +97,7 @@ def test_a_version_from_before_clusters_had_an_identity_has_members():
 
 @pytest.mark.parametrize("name", sorted(READ_MODELS))
 def test_an_empty_read_model_has_its_columns(name: str):
-    """No rows, and the same columns and types all the same, in every library."""
+    """It has no rows, but the same columns and types in every library."""
     empty = {
         key: [] for key in ("clusters", "items", "events", "curations", "channels", "queries", "seasons", "table", "rounds",
                             "results", "users")
@@ -199,7 +199,7 @@ def test_what_is_not_there_yet_is_asked_for_again():
 
 
 def test_a_refusal_says_why():
-    """The status and the API's own words; an API that is away is named with its address."""
+    """The error contains the status and the API's own text; if the API is unavailable, it contains the address."""
     with pytest.raises(RefusedError, match=r"404: there is no season") as refused:
         served(always({"detail": "there is no season"}, 404)).table("s")
     assert refused.value.status == 404
@@ -220,7 +220,7 @@ def test_a_topic_that_is_none_is_said():
 
 
 def test_the_catalogue_is_a_frame():
-    """Every topic, dead letters too, with its key and who reads it."""
+    """It lists every topic, also dead letters, with its key and its readers."""
     rows = {row["topic"]: row for row in Client().topics().rows()}
     assert rows["feeds.insight-ingested"]["key"] == "channel_id"
     assert "feeds.insight-ingested.dlq" in rows

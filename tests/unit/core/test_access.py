@@ -88,7 +88,7 @@ def test_a_uuid_is_one_user_in_both_cases_and_a_name_is_not() -> None:
 
 
 async def test_what_belongs_to_others_is_answered_as_what_does_not_exist() -> None:
-    """In the same words, whatever the id."""
+    """The answer has the same text for any id."""
     services: Any = None
     found: Any = type("Job", (), {"user_id": "ada", "organization_id": "acme"})()
     said = []

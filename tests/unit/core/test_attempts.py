@@ -1,4 +1,4 @@
-"""Wrong keys: how many an address may try, what goes on working meanwhile, and that it takes bounded room."""
+"""Wrong keys: how many attempts an address has, which calls remain possible, and that the memory use is bounded."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def tried(authenticator: Authenticator, token: str, address: str = ADDRESS
 
 
 async def test_a_guess_is_not_looked_at_any_more(authenticator: Authenticator):
-    """After ten wrong keys a right one that this address never used is refused as a wrong one is, so guessing tells nothing."""
+    """After ten wrong keys, a right key that this address never used is refused like a wrong one, so guessing reveals nothing."""
     assert [await tried(authenticator, f"guess-{number}") for number in range(ATTEMPTS_MAX)] == [401] * ATTEMPTS_MAX
     assert await tried(authenticator, "guess-10") == 429
     assert await tried(authenticator, "second-key") == 429
@@ -78,7 +78,7 @@ async def test_a_guess_is_not_looked_at_any_more(authenticator: Authenticator):
 
 
 async def test_a_key_in_use_is_not_hindered(authenticator: Authenticator):
-    """Neither is a session; one that has ended is told so, and is no attempt."""
+    """Nor is a session; the caller with an ended session gets that answer, and it does not count as an attempt."""
     assert await tried(authenticator, "first-key") == Role.VIEWER
     for number in range(ATTEMPTS_MAX + 1):
         await tried(authenticator, f"guess-{number}")
@@ -90,7 +90,7 @@ async def test_a_key_in_use_is_not_hindered(authenticator: Authenticator):
 
 
 async def test_who_names_no_key_is_not_counted(authenticator: Authenticator):
-    """A client that does not know that keys are needed is told so each time."""
+    """A client that does not send a key gets the answer that keys are needed each time."""
     for _ in range(ATTEMPTS_MAX + 1):
         with pytest.raises(UnauthorizedError):
             await authenticated(authenticator, None, ADDRESS)
@@ -98,7 +98,7 @@ async def test_who_names_no_key_is_not_counted(authenticator: Authenticator):
 
 
 def test_connections_are_counted_by_address_and_together():
-    """Beyond either limit one is refused; what ends makes room; nothing is left of who is gone."""
+    """Beyond either limit a connection is refused; a closed one frees its place; nothing remains of clients that have left."""
     connections = Connections(3, 2)
     assert [connections.admit(ADDRESS) for _ in range(3)] == [None, None, "address"]
     assert [connections.admit(OTHER), connections.admit(OTHER)] == [None, "all"]

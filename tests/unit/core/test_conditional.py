@@ -46,12 +46,12 @@ from highwater.schemas.errors import ConfigurationError, UnavailableError
     ],
 )
 def test_if_none_match_is_read_as_rfc_9110_says(field: str | None, expected: bool) -> None:
-    """Lists, weak and strong forms and commas within quotes are compared weakly; what is no list matches nothing."""
+    """Lists, weak and strong forms and commas within quotes are compared weakly; a malformed list matches nothing."""
     assert is_match(field, "feed-1") is expected
 
 
 def test_a_version_that_is_served_has_the_tag_of_its_bytes() -> None:
-    """Whoever has it is answered 304, with the same headers and no body."""
+    """A client that has it is answered 304, with the same headers and no body."""
     version = Version("job", 7, "jobs.submitted/0/1")
 
     def served(*headers: tuple[bytes, bytes]) -> Response:
@@ -69,7 +69,7 @@ def test_a_version_that_is_served_has_the_tag_of_its_bytes() -> None:
 
 @pytest.mark.parametrize("identifier", ["a/b", "a%2Fb", "ü/日本", "a b", "..", "a?b#c", "a;b=c", "%", "+"])
 def test_an_identifier_survives_its_way_through_a_path(identifier: str) -> None:
-    """Whatever the spelling of the percent-encoding, the segment decodes to the identifier."""
+    """With any spelling of the percent-encoding, the segment decodes to the identifier."""
     segment = IdConvertor().to_string(identifier)
     path = canonical_path(f"/api/channels/{segment}".encode())
     assert path.count("/") == 3
@@ -98,7 +98,7 @@ def test_the_highest_position_per_partition_counts() -> None:
 
 @pytest.mark.parametrize("text", ["x", "feeds.user-active/1", "feeds.user-active/8/0", "streams.tick/0/0", "a/b/c"])
 def test_positions_that_mean_nothing_here_are_refused(text: str) -> None:
-    """Malformed, of another topic, or of a partition that is not there."""
+    """Malformed positions, positions of another topic, and positions of a missing partition are refused."""
     with pytest.raises(BadRequestError):
         min_positions(_request(x_min_position=text), {"feeds.user-active"})
 
@@ -273,6 +273,7 @@ def _feed_cluster(name: str, size: int, insights: tuple[FeedInsight, ...]) -> Fe
         cluster_id=name,
         label=f"label {name}",
         keywords=("k",),
+        theme="",
         size=size,
         insights=insights,
         since={f"i-{name}": 1},

@@ -57,9 +57,9 @@ _WEIGHTS = st.integers(0, 1000)
 
 @given(st.dictionaries(_CODINGS, _WEIGHTS))
 def test_the_choice_is_taken_by_the_client_and_none_is_taken_more(told: dict[str, int]) -> None:
-    """Whatever is chosen has a weight above zero, and no other that there is has a higher one; None only when all are refused."""
+    """The chosen coding has a weight above zero, and no available one has a higher weight; None only if all are refused."""
     field = ", ".join(f"{coding};q={weight / 1000:.3f}" for coding, weight in told.items())
-    smallest = 0.0001  # of identity that nobody spoke of: taken when nothing else is
+    smallest = 0.0001  # the weight of identity if the client does not name it: used as the last resort
 
     def weight(coding: str) -> float:
         unsaid = smallest if coding == "identity" else 0

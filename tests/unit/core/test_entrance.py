@@ -18,7 +18,7 @@ FOREIGN = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
 
 
 def client(*, keys: str | None = None, url: str = "http://127.0.0.1:8080", **named: str) -> httpx.AsyncClient:
-    """A client of an application that has no part behind it: whatever is let in fails there."""
+    """A client of an application without services: every admitted request fails there."""
     settings = read_settings({**named, **({"HIGHWATER_API_KEYS": keys} if keys else {})})
     transport = httpx.ASGITransport(create_app(settings), raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url=url)
@@ -103,7 +103,7 @@ async def test_an_allowed_origin_reads_and_writes():
 
 @pytest.mark.parametrize("path", ["/healthz", "/nothing", "/docs", "/openapi.json", "/login", "/metrics"])
 async def test_every_answer_carries_the_policies(http: httpx.AsyncClient, path: str):
-    """Pages, files and errors; nothing is framed, guessed at, or told to others."""
+    """Pages, files and errors all have them; framing, type guessing and referrers are forbidden."""
     answer = await http.get(path)
     assert {name.decode() for name in NAMES} - set(answer.headers) == {"strict-transport-security"}
     assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]

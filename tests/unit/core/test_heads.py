@@ -1,4 +1,4 @@
-"""HEAD is a GET whose answer has no content: whatever the route is, and also where it has no end."""
+"""HEAD is a GET whose answer has no content: for every route, also for one that streams without end."""
 
 from __future__ import annotations
 

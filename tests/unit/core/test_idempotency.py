@@ -33,7 +33,7 @@ async def test_without_a_key_nothing_is_read():
 
 
 async def test_what_is_stored_under_a_key_is_not_published_again():
-    """The caller is told of the first one."""
+    """The caller gets the position of the first one."""
     stored = Stored("first")
     assert await published_once("key", stored.read, stored.publish) == ("first", [])
     assert stored.published == 0

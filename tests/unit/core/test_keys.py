@@ -114,7 +114,7 @@ def test_a_rotation_needs_no_restart(path: Path, moment: Moment, capsys) -> None
 
 
 def test_a_key_ends_at_its_time(path: Path, moment: Moment) -> None:
-    """It is good until the millisecond before, with no look at the file."""
+    """It is valid until the millisecond before; the file is not read for that."""
     write(path, {**ENTRY, "expires": "2026-09-21T14:13:21Z"})
     keys = opened(path, moment)
     assert keys.find(ENTRY["sha256"]) == Principal(Role.VIEWER)
@@ -197,7 +197,7 @@ def test_a_file_that_goes_bad_opens_nothing_until_it_is_mended(harm: str, path: 
 
 
 def test_a_file_of_another_user_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is not root takes no keys from a stranger."""
+    """A process that is not root accepts no keys from another user's file."""
     write(path, ENTRY)
     os.chown(path, os.getuid() or 1, -1)
     monkeypatch.setattr("os.geteuid", lambda: path.stat().st_uid + 1)
@@ -242,7 +242,7 @@ def test_the_command_refuses_what_cannot_be(arguments: list[str], status: int, s
 
 
 def test_without_a_file_the_command_says_which_setting_names_it(path: Path, monkeypatch, capsys) -> None:
-    """The setting is missing: one line. It names a file that is not there: `list` says who makes it."""
+    """A missing setting gives one line. If it names a missing file, `list` says which command creates it."""
     status, said = run(capsys, "list")
     assert (status, "`highwater keys add`" in said) == (2, True)
     monkeypatch.delenv("HIGHWATER_API_KEYS_FILE")

@@ -166,7 +166,7 @@ def test_clocks_may_differ_a_little():
      part({"alg": "RS256", "crit": ["x"], "x": 1}) + ".e30.e30", "W1tb" * 150 + ".e30.e30"],
 )  # fmt: skip
 def test_what_is_no_token_is_refused(token):
-    """Whatever its form: nothing but `InvalidTokenError` is raised."""
+    """For any malformed token only `InvalidTokenError` is raised."""
     assert refused(token)
 
 
@@ -215,7 +215,7 @@ def test_an_address_names_a_user_only_if_it_is_verified():
 
 
 async def test_a_token_is_read_where_a_provider_is_configured():
-    """Keys come first, and what is neither is refused; with a provider the API is open to nobody."""
+    """Keys are checked first, and any other text is refused; with a provider the API is never open without a key."""
 
     async def no_session(_token: str) -> None:
         return None

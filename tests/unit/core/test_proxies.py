@@ -1,4 +1,4 @@
-"""Who is behind a proxy: which fields are believed, and from whom."""
+"""Clients behind a proxy: which header fields are trusted, and from which addresses."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def test_only_a_trusted_proxy_is_believed(peer: str, forwarded: list[str], expec
 
 @given(st.lists(st.text(max_size=40), max_size=4))
 def test_without_trusted_proxies_the_field_is_nothing(forwarded: list[str]) -> None:
-    """Whatever it says, the other end of the connection is counted."""
+    """The other end of the connection is counted, with any content of the field."""
     assert client_address("10.0.0.1", forwarded, ()) == "10.0.0.1"
 
 
 @given(st.lists(st.text(max_size=40), max_size=4))
 def test_what_a_client_writes_never_changes_who_it_is(written: list[str]) -> None:
-    """The proxy adds the client's address at the end, so all that stands before it is not looked at."""
+    """The proxy appends the client's address, so everything before it is ignored."""
     forwarded = [*written, "198.51.100.1"]
     assert client_address("10.0.0.1", forwarded, parse_networks(PROXIES)) == "198.51.100.1"
 
 
 def test_a_name_is_no_network() -> None:
-    """A setting that is no address stops the program with its name."""
+    """An invalid network in the setting stops the program with an error that names it."""
     with pytest.raises(ConfigurationError, match="HIGHWATER_TRUSTED_PROXIES"):
         parse_networks(["proxy.example"])
 
@@ -83,7 +83,7 @@ def test_a_trusted_proxy_names_client_scheme_and_host():
 
 
 def test_nobody_else_names_anything():
-    """What a client that is no proxy writes changes nothing."""
+    """The header of a client that is not a trusted proxy changes nothing."""
     fields = ((FOR, "198.51.100.1"), (PROTO, "https"), (HOST, "hw.example"))
     assert seen(*fields, peer="192.0.2.7") == ("192.0.2.7", "http", [b"inside:8080"])
     untouched = request("10.0.0.1", *fields)

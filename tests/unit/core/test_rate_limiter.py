@@ -1,4 +1,6 @@
-"""The one limiter: whose call it is, by which limit, and what this process counts while Redis is away."""
+"""The one limiter: to which caller a call belongs, by which limit it is judged, and how this process counts while Redis is
+unavailable.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ async def test_without_redis_the_process_limits_addresses_by_itself() -> None:
     await limiter.admit(ADDRESS, OPEN, _request("192.0.2.8"))
     counted = _request("192.0.2.9")
     for _ in range(5):
-        await limiter.admit(ADDRESS, OPEN, counted)  # one request, looked at by several
+        await limiter.admit(ADDRESS, OPEN, counted)  # one request, checked several times
 
 
 async def test_a_call_counts_for_what_it_costs() -> None:
@@ -129,7 +131,7 @@ async def test_what_no_minute_holds_is_no_matter_of_waiting() -> None:
 async def test_what_costs_little_is_limited_for_users_and_organizations(
     principal: Principal, subject: RateSubject | None
 ) -> None:
-    """Whoever is bound has one number for all keys of a user, beside that of the plan; an operator's programs are not counted."""
+    """A bound caller has one count for all keys of a user, besides that of the plan; an operator's programs are not counted."""
     counts = Numbers()
     limiter = _limiter(lambda: START_MS, counts)
     for _ in range(4):

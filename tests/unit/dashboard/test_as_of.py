@@ -49,7 +49,7 @@ def test_a_version_is_named_by_its_number_or_by_a_time(version: str, time: str, 
     ],
 )
 def test_a_version_that_is_not_kept_is_said_so(version: str, time: str, words: str) -> None:
-    """The newest is shown, and the page says that it is not what was asked for."""
+    """The newest version is shown, and the page says that it is not the requested one."""
     found = choose(KEPT, version, time)
     assert found.version is None
     assert words in found.problem

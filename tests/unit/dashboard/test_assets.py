@@ -73,7 +73,9 @@ async def test_a_font_is_kept_as_it_is() -> None:
     ],
 )
 async def test_what_may_change_is_the_librarys_to_answer(library: Library, path: str, headers: dict[str, str]) -> None:
-    """What is not forever, no file, too large, a part or a page is asked for each time, in the codings of the browser."""
+    """Anything that is not an immutable file (too large, a part, a page) is requested each time, in the
+    codings of the browser.
+    """
     application = Assets(library)
     answers = [await get(application, path, **headers) for _ in range(2)]
     assert [one.status_code for one in answers] == [library._answer[1]] * 2

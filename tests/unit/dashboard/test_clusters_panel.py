@@ -1,4 +1,4 @@
-"""The panel of a user's clusters: what failed is tried again, and what was asked for last is shown last."""
+"""The panel of a user's clusters: a failed load is retried, and the last request is shown last."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_what_would_be_restarted_is_listed_with_its_reasons():
     job = {"job_id": "j-1", "kind": "export", "user_id": "ann", "error": "<x>", "steps_done": 1, "steps_total": 3}
     jobs = {**common, "reasons": [{"reason": "<x>", "jobs": 1}], "refusal": None}
     shown = plan_html({**jobs, "jobs": [{**job, "failed_at": "2026-11-20T12:00:00Z"}]}, Jobs())
-    assert all(one in shown for one in ("1 failed jobs", "/jobs/j-1", "1/3", "&lt;x&gt;"))
+    assert all(one in shown for one in ("1 failed job.", "/jobs/j-1", "1/3", "&lt;x&gt;"))
     query = {"request_id": "q-1", "query": "why?", "user_id": "ann", "error": "e", "stage": "assembler"}
     refused = [{"organization_id": "acme", "queries": 2, "reason": "suspended"}]
     queries = {**common, "reasons": [{"reason": "e", "queries": 1}], "refusals": refused}
@@ -124,7 +124,7 @@ def test_an_approved_outline_says_how_many_slides():
 
 @pytest.mark.parametrize(("tokens", "said"), [(7, "7"), (99, "99"), (1_204, "1,200"), (123_456, "120,000")])
 def test_estimates_have_two_digits(tokens, said):
-    """More would promise what nobody knows."""
+    """More digits would suggest a precision that does not exist."""
     assert consequences.rounded(tokens) == said
 
 
@@ -133,10 +133,12 @@ def test_a_redrive_says_what_is_sent_twice_and_what_cannot_be():
     found = consequences.redrive_letters("feeds.user-active", 3, 1, {"were too large to be kept": 2})
     assert "3 dead letters of feeds.user-active are sent" in found.happens[0]
     assert found.happens[1:3] == (
-        "1 of them were sent before and will be sent once more.",
+        "1 of them was sent before and will be sent once more.",
         "2 more cannot be sent: they were too large to be kept.",
     )
-    assert "1 dead letter of t is sent" in consequences.redrive_letters("t", 1, 0, {}).happens[0]
+    assert consequences.redrive_letters("t", 1, 0, {}).happens[0] == (
+        "1 dead letter of t is sent to the partition it came from, unchanged."
+    )
 
 
 def test_a_drop_asks_for_the_topic():

@@ -63,7 +63,7 @@ def test_required_fields_come_first() -> None:
     ],
 )
 def test_values_as_json(topic: str, name: str, words: str, value: Any) -> None:
-    """Numbers and lists as such; what is no number stays text, for the API to refuse with its own words."""
+    """Numbers and lists are parsed; an invalid number stays text, so that the API refuses it with its own message."""
     assert document_of(form_of(topic), {name: words})[name] == value
 
 

@@ -26,14 +26,14 @@ def test_rates(value, told):
 
 
 def test_ago_is_rough():
-    """Nobody reads the seconds of an hour."""
+    """Seconds are not shown beside hours."""
     assert figures.ago(0, 3_723_000) == "1 h ago"
     assert figures.ago(None, 0) == "never"
     assert figures.ago(10_000, 0) == "in 10 s"
 
 
 def test_a_line_stays_in_its_box():
-    """Whatever the values are."""
+    """This holds for any values."""
     points = [tuple(map(float, point.split(","))) for point in figures.spark_points([0, 5, 1_000_000, 3]).split()]
     assert all(0 <= x <= 90 and 0 <= y <= 22 for x, y in points)
     assert figures.spark_points([1]) == ""

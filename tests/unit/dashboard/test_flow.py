@@ -1,4 +1,4 @@
-"""The picture of the flow: made from the catalogue, complete, and one rate told once."""
+"""The picture of the flow: generated from the catalogue, complete, with each rate shown once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from highwater.schemas.topics import TOPICS
 
 
 def test_every_topic_with_a_reader_is_in_the_picture():
-    """Whoever adds a topic to the catalogue finds it here; what only its own writer reads flows nowhere."""
+    """A topic that is added to the catalogue appears here; one that only its own writer reads is not shown."""
     drawn = {topic for lane in lanes() for edge in lane.edges for topic in edge.topics}
     flowing = {t.name for t in TOPICS.values() if any(reader not in t.producers for reader in t.consumers)}
     assert flowing == drawn

@@ -21,7 +21,7 @@ def test_goals_are_whole_numbers(value, goals):
 
 @pytest.mark.parametrize("words", ["", "{", "[]", '"x"', "null"])
 def test_an_edited_event_is_an_object(words):
-    """What is none is refused with words."""
+    """Other JSON is refused with a message."""
     with pytest.raises(InvalidEventError):
         parsed_event(words)
 

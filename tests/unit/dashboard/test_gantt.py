@@ -30,7 +30,7 @@ def test_a_short_call_is_seen_at_the_end_too():
 
 @given(SPANS, _MS, _MS)
 def test_every_bar_is_inside_its_track(spans, begin_ms, now_ms):
-    """Whatever the clocks said: also what ends before it begins."""
+    """This holds for any times, also if a step ends before it begins."""
     for bar in bars(spans, begin_ms, now_ms):
         assert bar.left_percent >= 0
         assert bar.width_percent + 1e-9 >= WIDTH_PERCENT_MIN
@@ -61,5 +61,5 @@ def test_labels_of_seven_seconds():
 
 
 def test_names_are_escaped():
-    """A step is named by whoever wrote the event."""
+    """The name of a step comes from the event's producer."""
     assert "<b>" not in gantt_html([Span("<b>", 0, 1)], 0, 1)

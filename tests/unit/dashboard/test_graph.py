@@ -22,7 +22,7 @@ def no_page(_: object) -> None:
 
 
 def test_boxes_lie_apart_and_within_the_drawing() -> None:
-    """Whatever the shape of the tree; a line a cause."""
+    """This holds for any shape of the tree; there is one line per cause."""
     tree = step("served", step("bump", step("a", step("b"), step("c", step("d"))), step("e")), step("f"))
     picture = ET.fromstring(draw(tree, no_page))
     width, height = (float(number) for number in picture.attrib["viewBox"].split()[2:])
@@ -47,7 +47,9 @@ def test_a_large_graph_is_cut_and_counts_what_is_left_out() -> None:
 
 
 def test_a_step_leads_to_its_page() -> None:
-    """An insight and a match to their pages for everybody; another event to its record for who may read topics."""
+    """An insight and a match lead to their pages for every visitor; other events lead to their record if the visitor may read
+    topics.
+    """
     event = step("event", position="feeds.insight-ingested/3/17")
     assert step_address(step("insight", numbers=INSIGHT), sees_all=False) == "/insight?channel=c&id=i%2F1"
     assert step_address(step("change", numbers={"match_id": "m 1"}), sees_all=False) == "/match?id=m+1"

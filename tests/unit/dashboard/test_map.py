@@ -34,7 +34,7 @@ def test_points_lie_within_the_drawing_and_keep_their_shape():
 
 
 def test_many_points_are_thinned_and_counted():
-    """A browser draws so many; the page says how many there are."""
+    """A browser draws a limited number; the page shows the total."""
     places = tuple((float(n), float(n % 7)) for n in range(3 * POINTS_MAX))
     found = points_of(document(cluster("a", *places)))
     assert found.total == 3 * POINTS_MAX

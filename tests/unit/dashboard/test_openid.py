@@ -1,4 +1,6 @@
-"""What of a provider's answer is believed: only what this browser asked for, and only pages of ours are gone on to."""
+"""Checks of a provider's answer: it must belong to this browser's request, and the visitor is
+redirected only to our own pages.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ OURS = "https://id.example.org"
 
 
 def test_an_attempt_is_read_as_it_was_written():
-    """Whatever the page's address holds; a cookie of another form is none."""
+    """This holds for any address of the page; a malformed cookie is ignored."""
     assert read_attempt(ATTEMPT.cookie()) == ATTEMPT
     assert ATTEMPT.cookie().isascii()
     for wrong in ("", "a~b~c", "~~~", "a~~c~/"):

@@ -1,4 +1,4 @@
-"""The rows of a query and dead letters as plain tables: as they are, in order, and with boxes for whoever may select."""
+"""The rows of a query and dead letters as plain tables: unchanged, in order, with checkboxes if the visitor may select."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates between looks at the ends of topics."""
+"""Rates between samples of the ends of topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from highwater.api.dashboard.rates import RATE_SECONDS, SAMPLES_MAX, Rates, Samp
 
 
 def rates_of(*samples: tuple[float, int]) -> Rates:
-    """Looks at one topic."""
+    """Samples of one topic."""
     rates = Rates()
     for at_seconds, end in samples:
         rates.add(Sample(at_seconds, {"t": end}))
@@ -16,7 +16,7 @@ def rates_of(*samples: tuple[float, int]) -> Rates:
 
 
 def test_nothing_is_told_before_the_second_look():
-    """One look says nothing of a rate."""
+    """One sample does not give a rate."""
     assert rates_of((0, 100)).per_second() == {}
 
 
@@ -37,7 +37,7 @@ def test_a_topic_made_anew_has_no_rate_below_nothing(after):
 
 
 def test_what_is_kept_is_bounded():
-    """Five minutes of looks, whatever comes."""
+    """At most five minutes of samples are kept."""
     rates = rates_of(*((number * 2.0, number) for number in range(10 * SAMPLES_MAX)))
     assert len(rates.history("t", 10 * SAMPLES_MAX)) == SAMPLES_MAX - 1
     assert rates.history("t", 3) == [0.5] * 3

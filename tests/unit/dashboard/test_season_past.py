@@ -23,7 +23,7 @@ def test_the_season_of_a_key(key: str, season: str | None) -> None:
 
 
 def test_a_position_is_found_among_the_changes() -> None:
-    """None is the newest; one that was not read is none."""
+    """None is the newest; a position that was not read is not found."""
     assert place_of(CHANGES, "") == 1
     assert place_of(CHANGES, "league.match-changed/0/7") == 0
     assert place_of(CHANGES, "league.match-changed/0/8") is None

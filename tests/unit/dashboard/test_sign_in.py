@@ -37,7 +37,7 @@ async def test_a_key_opens_and_the_cookie_does_not_hold_it(sign_in):
 
 
 async def test_a_wrong_key_does_not(sign_in):
-    """It is told so, and no cookie is given."""
+    """The page says so, and sets no cookie."""
     async with client(sign_in) as browser:
         answer = await browser.post("/login", data={"key": "guess"})
     assert answer.status_code == 401

@@ -47,6 +47,6 @@ async def test_a_message_counts_for_its_own_page_only(sid: str, page: str | None
     ],
 )
 def test_a_browser_is_known_by_its_cookie(of_page: str | None, header: str, is_same: bool) -> None:
-    """By that one alone, whatever else a browser sends."""
+    """Other cookies and headers of the browser are ignored."""
     environment = {"HTTP_COOKIE": header} if header else {}
     assert is_of_browser(of_page, environment) == is_same

@@ -60,7 +60,7 @@ def test_every_topic_stands_under_its_subsystem() -> None:
 
 
 def test_topics_are_sorted_within_their_subsystem() -> None:
-    """By the largest number, or the name; an unknown column is no order."""
+    """They are sorted by the largest number, or by name; an unknown column is ignored."""
     by_events = [name for name in shown(sort="-events") if name in FEEDS]
     assert by_events == FEEDS[::-1]
     assert [name for name in shown(sort="-topic") if name in FEEDS] == sorted(FEEDS, reverse=True)
@@ -81,7 +81,7 @@ def test_figures_lead_to_what_they_count() -> None:
 
 
 def test_consumers_are_sorted_and_escaped() -> None:
-    """Each leads to its page; a name is no markup."""
+    """Each leads to its page; HTML in a name is escaped."""
     page = consumers_html(hub(), Sorting("-time behind", ("time behind",), ("time behind",), lambda: None))
     assert re.findall(r'<td><a href="/groups/[^"]+">([^<]+)</a>', page) == ["&lt;b&gt;", "posts"]
     assert "<b>" not in page
@@ -102,7 +102,9 @@ def test_topics_of_others_are_folded_until_a_filter_is_set() -> None:
     ("column", "orders"), [("events", ["-events", "events", None]), ("topic", ["topic", "-topic", None])]
 )
 def test_clicks_on_a_head_go_around(column: str, orders: list[str | None]) -> None:
-    """Numbers from the largest, names from A; then the other way; then as it was. Another column begins anew."""
+    """Numbers begin with the largest, names with A; a second click reverses the order, a third restores it. Another column
+    starts over.
+    """
     sort: Sort | None = Sort("rate")
     for expected in orders:
         sort = next_sort(sort, column, NUMBERS)
@@ -110,7 +112,7 @@ def test_clicks_on_a_head_go_around(column: str, orders: list[str | None]) -> No
 
 
 def test_the_head_of_a_sorted_column_says_so() -> None:
-    """To a reader of screens by `aria-sort`, on the head that was clicked alone; a head without order is no button."""
+    """Screen readers get `aria-sort` on the clicked head only; a head that cannot be sorted is not a button."""
     head = table_html(
         ("topic", "events#", "kept"), "", sort=Sort("events", is_descending=True), sortable=("topic", "events")
     )

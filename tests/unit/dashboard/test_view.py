@@ -52,7 +52,7 @@ class _Props:
     ],
 )
 async def test_a_page_says_why_it_is_not_refreshed(monkeypatch, error, said, is_raised, ahead):
-    """Words for what is away; a defect is said too and goes on to the log; in every case the page is busy no more."""
+    """It names an unavailable service; a defect is shown too and is logged; in each case the page is no longer busy."""
     turns, told, content = [], [], Content()
     monkeypatch.setattr(ui, "timer", lambda _, turn: turns.append(turn))
     monkeypatch.setattr(ui, "context", SimpleNamespace(client=SimpleNamespace(content=content)))

@@ -1,4 +1,4 @@
-"""Dead letters: what is told of them, what is sent when they are sent again, and the trace that it leaves."""
+"""Dead letters: what is reported about them, what is sent when they are redriven, and the recorded trace."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_redriven_letter_is_as_it_was():
 
 
 def test_what_comes_back_again_is_counted():
-    """A letter whose event had been sent again before says how often, whatever nonsense stood in that header."""
+    """A letter whose event was redriven before shows how often, with any content of that header."""
     planned = plan_sending(letter(ORIGIN, ("dlq_redrives", b"2")), None, PARTITIONS, by="ada", now_ms=NOW_MS)
     assert header(planned.headers, "dlq_redrives") == "3"
     assert [letter(("dlq_redrives", text)).redrives for text in (b"", b"-1", b"1e9", b"9" * 40, "٣".encode())] == [
@@ -129,12 +129,12 @@ def test_a_letter_without_its_bytes_is_no_tombstone():
 
 
 def test_a_topic_that_shrank_takes_it_by_its_key():
-    """A partition that is not there any more is left to the partitioner."""
+    """If the partition no longer exists, the partitioner decides."""
     assert plan_sending(letter(ORIGIN), None, {"feeds.user-active": 2}, by="a", now_ms=0).partition is None
 
 
 async def test_a_redrive_is_traced():
-    """Each letter that the broker took is told with its new position, its reason, who did it, when and why."""
+    """Each letter that the broker accepted is published with its new position, reason, principal, time and cause."""
     producer = Producer()
     outcome = await handler(producer, note="mended").redrive(each(letter(ORIGIN, ("dlq_reason", b"x"))), again=False)
     assert outcome.redriven == [(Position("feeds.user-active.dlq", 0, 3), Position("feeds.user-active", 2, 1))]
@@ -168,13 +168,13 @@ async def test_what_cannot_be_sent_is_counted_and_the_rest_is_sent():
 async def test_what_the_broker_took_is_told_though_it_did_not_take_all():
     """A redrive that fails in the middle leaves the traces of what was sent, and says how much that was."""
     producer = Producer("feeds.user-active")
-    with pytest.raises(UnavailableError, match="1 dead letters were sent again"):
+    with pytest.raises(UnavailableError, match="1 dead letter was sent again"):
         await handler(producer).redrive(each(letter(ORIGIN), letter(ORIGIN, offset=4)), again=False)
     assert [event["letter"] for event in producer.published()] == ["feeds.user-active.dlq/0/3"]
 
 
 async def test_a_reading_that_fails_leaves_the_traces_of_what_was_sent():
-    """Letters that were handed over before reading was interrupted are told all the same."""
+    """Letters that were sent before reading was interrupted are still recorded."""
     producer = Producer()
 
     async def broken() -> AsyncIterator[Letter]:
@@ -244,7 +244,7 @@ def test_changes_are_told_by_field():
 
 
 def test_a_deed_reads_back():
-    """An event of the traces is the action it tells of; one that tells of no known action is refused."""
+    """An event of the traces is decoded to its action; an unknown action is refused."""
     event = event_to_json(HANDLED, examples("streams/DeadLetterHandled.v1")[0])
     one = handling_of(event)
     assert (one.letter.offset, one.action, one.handled_at) == (41, Action.EDITED, NOW_MS)

@@ -24,7 +24,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def ends(attention: Attention, pids: list[int], cause: Callable[[], object]) -> bool:
-    """Whether a pause of an hour ends by a cause."""
+    """Return whether a one-hour pause ends by a cause."""
     pausing = threading.Thread(target=attention.pause, args=(pids, AN_HOUR), daemon=True)
     pausing.start()
     cause()

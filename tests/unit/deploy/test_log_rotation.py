@@ -26,7 +26,7 @@ os.write(1, LINE % 20_000)
 
 
 def test_a_log_is_rotated_while_its_program_runs(tmp_path: Path):
-    """The program goes on in the same file; that and the older one are private and hold the last lines in order."""
+    """The program continues in the same file; that file and the older one are private and contain the last lines in order."""
     process = ManagedProcess("writer", tmp_path / "writer.log")
     done, go_on = tmp_path / "done", tmp_path / "go-on"
     process.start(Command((sys.executable, "-c", WRITER, str(done), str(go_on))))
@@ -60,7 +60,7 @@ def test_half_a_line_is_no_beginning_of_the_next(tmp_path: Path):
 
 
 def test_a_small_log_is_left_alone(tmp_path: Path):
-    """So is one that is not there."""
+    """A missing log is left alone too."""
     log = tmp_path / "x.log"
     assert not rotate(log, 10)
     log.write_bytes(b"123456789\n")

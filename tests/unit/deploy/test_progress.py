@@ -6,7 +6,7 @@ from highwater.deploy.local.progress import FIRST_SECONDS, INTERVAL_SECONDS_MAX,
 
 
 def said(late_seconds: float | None, upto: int) -> dict[int, str]:
-    """What a wait of so many seconds says, by the second."""
+    """The output of a wait of this many seconds, by second."""
     wait = Wait("kafka", 1_000.0, late_seconds)
     found = {second: wait.lines(1_000.0 + second, "no metadata") for second in range(upto)}
     return {second: line for second, lines in found.items() for line in lines}
@@ -22,7 +22,7 @@ def test_a_wait_is_told_at_intervals_that_double():
 
 
 def test_late_is_told_once_and_ends_nothing():
-    """At its time, with what to do; then the wait goes on as before."""
+    """At its time, with the operator's action; then the wait continues as before."""
     told = said(45.0, 200)
     late = [second for second, line in told.items() if "is late" in line]
     assert late == [45]

@@ -1,4 +1,6 @@
-"""TLS in front of a server that has none: what gets through, what does not, and what becomes of a server that is away."""
+"""TLS in front of a server without it: which connections pass, which are refused, and what happens if the server is
+unavailable.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,7 @@ def encrypted(plain: socket.socket, certificates: Certificates) -> ssl.SSLSocket
 
 
 def published(client: socket.socket, length: int) -> bytes:
-    """So many bytes, fewer if the connection ends before."""
+    """Read this many bytes, fewer if the connection ends earlier."""
     found = b""
     while len(found) < length and (data := client.recv(length - len(found))):
         found += data
@@ -156,7 +158,7 @@ def test_a_server_that_is_away_is_a_closed_connection(port: int, echo: Echo, cer
 
 
 def test_a_set_of_certificates_is_kept_until_it_nears_its_end(tmp_path: Path):
-    """A restart serves the same ones, so that clients go on trusting them; the authority's key is nowhere."""
+    """A restart serves the same ones, so that clients still trust them; the authority's key is stored nowhere."""
     first = certificates_of(tmp_path, NOW)
     before = first.authority.read_bytes()
     assert before == certificates_of(tmp_path, NOW + timedelta(days=DAYS_VALID - 40)).authority.read_bytes()

@@ -25,7 +25,7 @@ def mode(path: Path) -> int:
 
 
 def test_a_password_is_made_once_whoever_asks_first(tmp_path: Path) -> None:
-    """Eight who ask at the same moment get the same passwords, and so does who asks later; only the owner may read them."""
+    """Eight concurrent callers and a later one get the same passwords; only the owner may read them."""
     data_dir = tmp_path / "data"
     names = ["database", "redis"] * 4
     with ThreadPoolExecutor(len(names)) as pool:
@@ -141,7 +141,7 @@ def test_ports_are_not_reserved_in_a_folder_that_somebody_else_made(
 
 
 def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its owner could read and replace what is put there, whatever its mode."""
+    """Its owner could read and replace the files there, with any mode."""
     monkeypatch.setattr("os.geteuid", lambda: tmp_path.stat().st_uid + 1)
     with pytest.raises(LocalStackError, match="belongs to another user"):
         secure(tmp_path)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from highwater.api.command.command import WRONG_USE
 from highwater.deploy.local.process import Command, ManagedProcess
-from highwater.deploy.local.watched import BACKOFF_SECONDS_MAX, State, Watched
+from highwater.deploy.local.watched import BACKOFF_SECONDS_MAX, MISCONFIGURED_STATUS, State, Watched
 
 NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
 
@@ -62,3 +63,35 @@ def test_one_that_lived_for_a_while_is_started_again_soon(tmp_path: Path, kind: 
         assert (watched.state, watched.snapshot()["restarts"]) == (State.STARTING, 2)
     finally:
         process.kill()
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "was_up", "state"),
+    [
+        ("role", MISCONFIGURED_STATUS, False, State.FAILED),
+        ("role", MISCONFIGURED_STATUS, True, State.RESTARTING),
+        ("role", 1, False, State.RESTARTING),
+        ("service", MISCONFIGURED_STATUS, False, State.RESTARTING),
+    ],
+)
+def test_a_setting_that_a_role_refuses_ends_its_start(
+    tmp_path: Path, kind: str, status: int, was_up: bool, state: State
+) -> None:
+    """No restart corrects it. One that was up is restarted, since a file can be corrected while it waits."""
+    process = ManagedProcess("worker", tmp_path / "worker.log")
+    command = Command(("sh", "-c", f"echo waiting; echo 'highwater: X is wrong'; exit {status}"), env=dict(os.environ))
+    watched = Watched("worker", kind, process, launch=lambda: process.start(command), probe=lambda: None)
+    watched.begin(0.0)
+    if was_up:
+        watched.adopt(0.0)
+    assert process.pid is not None
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    watched.step(1.0)
+    assert (watched.state, watched.is_misconfigured) == (state, state is State.FAILED)
+    words = "X is wrong" if state is State.FAILED else f"ended with status {status}: X is wrong"
+    assert watched.snapshot()["last_error"] == words
+
+
+def test_the_status_of_a_refused_setting_is_that_of_the_command_line() -> None:
+    """`deploy` may not import the command line, so it repeats the number."""
+    assert MISCONFIGURED_STATUS == WRONG_USE

@@ -21,7 +21,7 @@ BLOCKS = st.lists(st.builds(Block, TEXTS, st.integers(0, 3)), max_size=8)
 @example("x" * 500)
 @example("\n" + " " * 900 + "x\n" * 300)
 def test_the_parts_of_a_text_are_the_text(text: str):
-    """Whatever it is; and each fits."""
+    """This holds for any text; and each part fits."""
     parts = list(divided(text, count_tokens, LIMIT))
     assert "".join(parts) == text
     assert all(count_tokens(part) <= LIMIT for part in parts)
@@ -31,7 +31,7 @@ def test_the_parts_of_a_text_are_the_text(text: str):
 @given(texts=st.lists(TEXTS, max_size=6))
 @example(texts=["x" * 11, "x" * 12])
 def test_texts_together_lose_no_letter(count: Count, texts: list[str]):
-    """But white space at their ends; and what is put together fits, by whatever is counted."""
+    """Only white space at their ends is lost; and a joined text fits, for any way of counting."""
     packed = list(pack(texts, count, LIMIT))
     assert "".join("".join(packed).split()) == "".join("".join(texts).split())
     assert all(count(content) <= LIMIT for content in packed)
@@ -94,7 +94,7 @@ def test_a_long_text_is_cut_at_its_best_places():
 
 
 def test_a_long_heading_is_a_paragraph():
-    """What is marked as a heading and is none loses no word; deep titles keep the innermost."""
+    """A line that is wrongly marked as a heading loses no word; deep titles keep the innermost headings."""
     long = "word " * 60
     assert [chunk.title for chunk in cut([Block(long, 1), Block("text")], count_tokens)] == [None]
     deep = [Block(f"{level} " + "x" * 150, level) for level in range(1, 6)]

@@ -14,7 +14,7 @@ FULL = [f"Line {number} of a paragraph that fills the whole width" for number in
     "line", ["1. Introduction . . . . . . . . 1", "Appendix .............. xii", "A \u2026\u2026\u2026\u2026\u2026 7"]
 )
 def test_a_line_with_dots_up_to_a_page_is_of_contents(line: str):
-    """Whatever the dots are."""
+    """This holds for any kind of dots."""
     assert is_of_contents(line)
 
 
@@ -25,7 +25,7 @@ def test_other_dots_are_text(line: str):
 
 
 def test_a_short_line_ends_a_paragraph():
-    """The next line begins another; on a page of few lines nobody knows what is short."""
+    """The next line begins another paragraph; on a page of few lines "short" is undefined."""
     lines = [*FULL, "ends here.", "-d --decompress", *FULL]
     full = full_length(lines)
     assert joined_lines(lines, full, frozenset()).count("\n\n") == 2

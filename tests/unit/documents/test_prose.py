@@ -58,7 +58,7 @@ def test_marks_are_taken_off() -> None:
 
 
 def test_code_stays_as_it_is_written():
-    """What is a mark outside code is none in it; code in what no reader sees is left out with it."""
+    """A mark outside code has no meaning inside it; code in hidden parts is left out with them."""
     text = "from `<inttypes.h>`, <!-- `no` -->**use `**options` [`a_b_c`](x)**"
     assert unmarked(text) == "from <inttypes.h>, use **options a_b_c"
     assert unmarked("man\\_db \\*is\\* `a\\_b` *new* \\o/") == "man_db *is* a\\_b new \\o/"
@@ -79,14 +79,14 @@ def test_no_letter_of_prose_is_lost(text: str) -> None:
 
 
 def test_tables_are_read() -> None:
-    """As GFM has them; short rows are filled, what has no rule below its header is none."""
+    """They are read as in GFM; short rows are filled; without a rule below the header a text is not a table."""
     text = "| A | **B** |\n|---|:-:|\n| x\\|y | 1 |\n| z |\n\n| no | rule |\n| 1 | 2 |\n| 3 | 4 |"
     assert tables_of(text) == [Table(("A", "B"), (("x|y", "1"), ("z", "")), 2)]
     assert tables_of("```\n| A | B |\n|---|---|\n| 1 | 2 |\n```") == []
 
 
 def test_a_heading_in_bold_stands_with_its_sentence():
-    """It is no sentence of its own; what is only emphasised is as it was."""
+    """It does not become a sentence of its own; merely emphasised text is unchanged."""
     assert sentences_of("- **Latency.** Batches linger for a while.\n- **Search** is quick.") == [
         "Latency: Batches linger for a while.",
         "Search is quick.",
@@ -94,7 +94,9 @@ def test_a_heading_in_bold_stands_with_its_sentence():
 
 
 def test_time_grows_with_a_text_and_not_with_its_square():
-    """A paragraph of 100,000 letters is cut in a fraction of a second; when each sentence looked at all of it, in a minute."""
+    """A paragraph of 100,000 letters is cut in a fraction of a second; a scan of the whole text per sentence would take a
+    minute.
+    """
     began = monotonic_seconds()
     assert len(sentences_of("The quick brown fox jumps. " * 4_000)) == 4_000
     assert monotonic_seconds() - began < 10
@@ -139,7 +141,7 @@ def test_a_remark_in_brackets_is_no_sentence():
 
 
 def test_a_link_to_another_place_is_no_sentence():
-    """A list item of nothing else says nothing; a link to another site names something."""
+    """A list item that is only a link to the same site is left out; a link to another site stays."""
     assert sentences_of("See:\n\n* [A guide](./guide.md#a)\n* [Kafka](https://a.b/c)\n* [One](b.md) is first.") == [
         "See:",
         "Kafka",

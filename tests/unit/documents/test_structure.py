@@ -31,7 +31,7 @@ def test_paragraphs_stand_apart_by_empty_lines():
 
 
 def test_markdown_has_headings_and_code():
-    """Both kinds of headings; what is in a fence is no heading, and empty lines do not break it."""
+    """Both kinds of headings are read; text in a fence is never a heading, and empty lines do not end the fence."""
     text = "# One #\ntext\n\nTwo\n---\n- a\n- b\n\n~~~sh\n# no heading\n\nls\n~~~\n###### Six\n#no heading"
     assert markdown_blocks(text) == [
         Block("One", 1),
@@ -69,7 +69,7 @@ def test_html_gives_what_a_reader_sees():
 
 @given(st.text(st.sampled_from("<>/ ab!-&;\"'=hpre1"), max_size=200))
 def test_no_html_breaks_the_reader(text: str):
-    """Whatever is written, blocks come of it."""
+    """Any HTML gives blocks."""
     assert all(block.text for block in html_blocks(text))
 
 
@@ -95,7 +95,7 @@ def test_what_is_not_text_is_refused(raw: bytes):
 
 
 def test_html_names_its_charset():
-    """In either form; one that nobody knows makes the document unreadable."""
+    """Both forms are read; an unknown charset makes the document unreadable."""
     assert html_charset(b"<meta charset='windows-1251'>") == "windows-1251"
     assert html_charset(b'<meta http-equiv=content-type content="text/html; charset=koi8-r">') == "koi8-r"
     assert html_charset(b"<p>") is None
@@ -125,7 +125,7 @@ def test_lines_that_are_set_larger_are_headings():
 
 
 def test_text_of_one_size_has_no_headings():
-    """Nor has one whose sizes are not known, nor a whole paragraph that is set larger."""
+    """Neither has a text of unknown sizes, nor a whole paragraph in larger letters."""
     for size in (0.0, 12.0):
         assert sized_blocks([[Run("One.\n\nTwo.", size)]]) == [Block("One."), Block("Two.")]
     long = "large " * 40
@@ -134,7 +134,7 @@ def test_text_of_one_size_has_no_headings():
 
 
 def test_headings_of_a_pdf():
-    """What stands below a heading of a PDF is told by its title, and the heading is glued to nothing."""
+    """A text below a heading of a PDF has it as its title, and the heading is not joined to another text."""
     made = io.BytesIO()
     page = canvas.Canvas(made)
     page.scale(2, 2)
@@ -160,7 +160,7 @@ def test_headings_of_a_pdf():
     ],
 )
 def test_front_matter_is_no_text(text: str, blocks: list[Block]):
-    """But its title is a heading; rules elsewhere, or around a sentence, are none."""
+    """Only its title becomes a heading; rules elsewhere, or around a sentence, are not front matter."""
     assert markdown_blocks(text) == blocks
 
 
@@ -200,7 +200,7 @@ def test_a_table_with_a_header_is_a_table():
 
 
 def test_rows_without_a_header_are_lines():
-    """Nobody knows what their columns mean."""
+    """The meaning of their columns is unknown."""
     assert html_blocks("<table><tr><td>1<td>2<tr><td>3<td>4</table>") == [Block("1 2"), Block("3 4")]
 
 
@@ -219,7 +219,7 @@ _PARTS = ("table", "tr", "td", "th", "/td", "/tr", "/table", "thead", "main", "p
 
 @given(st.lists(st.sampled_from([*(f"<{part}>" for part in _PARTS), "x", "y"]), max_size=40))
 def test_no_table_or_list_loses_a_word(parts: list[str]):
-    """Whatever is left open; outside the main part, nothing is left out where there is none."""
+    """This holds for unclosed elements; without a main part nothing is left out."""
     text = " ".join(block.text for block in html_blocks(" ".join(parts)))
     found = [sign for sign in text if sign in "xy"]
     assert "<main>" in parts or found == [part for part in parts if part in "xy"]
@@ -307,7 +307,7 @@ def test_the_points_of_a_slide_are_paragraphs():
 
 
 def test_a_term_stands_before_its_definition():
-    """Otherwise nobody knows what is defined. Terms without one are lines; a heading or code is no definition."""
+    """Otherwise the definition has no subject. Terms without one are lines; a heading or code is not a definition."""
     text = (
         "<dl><dt>adm</dt><dd><p>Reads logs.</p><p>More.</p></dd><dt>a<dt>b?<dd>Both.</dl><dl><dt>1. One<dt>2. Two</dl>"
         "<dl><dt><h2>Head</h2></dt><dd>Text.<dt>code<dd><pre>x</pre></dl>"

@@ -46,18 +46,18 @@ class Story:
         self.log.add("feeds.channel-advanced", channel, T + at + 5, advanced, position)
 
     def published(self, channel: str, head: int, at: int, *, users: tuple[str, ...] = (USER,)) -> None:
-        """A channel found dirty, and its subscribers told a moment later."""
+        """A channel found dirty, and its subscribers notified a moment later."""
         dirty = {"channel_id": channel, "head": head, "dirty_since": T, "tick": 7, "now": T + at}
         cause = self.log.add("feeds.channel-dirty", channel, T + at, dirty)
         self.novelty(channel, head, at + 3, cause, users)
 
     def novelty(self, channel: str, head: int, at: int, cause: Position, users: tuple[str, ...] = (USER,)) -> None:
-        """Some users told of a head."""
+        """Notify some users of a head."""
         value = {"heads": [{"channel_id": channel, "head": head, "users": list(users)}]}
         self.log.add("feeds.novelty", None, T + at, value, cause, partition=murmur2_partition(USER.encode(), 8))
 
     def rebuilt(self, at: int, *, clusters_at: int = 45, feed_at: int = 1_000, **fields: Any) -> None:
-        """A request, and what it led to; so long after the request the broker has the versions of clusters and feed."""
+        """A request and its outcome; this long after the request the broker has the versions of clusters and feed."""
         self.request = self.log.add("feeds.rebuild-requested", USER, T + at, requested(**fields))
         finished = {
             "user_id": USER, "request_position": str(self.request), "outcome": "rebuilt", "reason": "", "cluster_version": 1,
@@ -91,7 +91,7 @@ class Story:
 
 @pytest.fixture
 def story() -> Story:
-    """A story that nothing was told of yet."""
+    """A story without events yet."""
     return Story()
 
 
@@ -137,7 +137,7 @@ def test_first_and_last_insight_of_a_channel_are_followed(story: Story) -> None:
 
 
 def test_an_insight_that_came_after_the_request_is_said_to_have_been_taken_along(story: Story) -> None:
-    """It is no cause of the request: it stands below the rebuild that took it along, and the chain does not lead to it."""
+    """It is not a cause of the request: it is listed below the rebuild that included it, and the chain does not lead to it."""
     story.insight("c", 1, 0)
     story.published("c", 1, 1_000)
     story.insight("late", 1, 1_500)
@@ -153,7 +153,7 @@ def test_an_insight_that_came_after_the_request_is_said_to_have_been_taken_along
 
 @pytest.mark.parametrize("told_at", [2_030, 2_038, 2_100, 9_000])
 def test_no_cause_is_later_than_its_effect(story: Story, told_at: int) -> None:
-    """What was told after the rebuild had taken it along caused nothing; the insight itself did, and is still there."""
+    """A notification after the rebuild that included it caused nothing; the insight itself did, and is still listed."""
     story.insight("c", 1, 0)
     story.published("c", 1, 1_000)
     story.rebuilt(2_000)
@@ -179,7 +179,7 @@ def test_events_of_one_rebuild_may_reach_the_broker_in_any_order(story: Story) -
 
 
 def test_what_a_channel_reached_after_a_subscription_is_no_cause_of_it(story: Story) -> None:
-    """It was told with the subscription, and stands beside it."""
+    """It was published with the subscription, and is listed beside it."""
     story.insight("c", 1, 0)
     subscribed = story.log.add("feeds.subscription-changed", USER, T + 5_000, _subscription())
     changed = story.log.add("feeds.user-changed", USER, T + 5_005, _changed(subscribed=["c"]), subscribed)
@@ -216,9 +216,9 @@ def test_another_users_novelty_is_not_taken_for_it(story: Story) -> None:
 
 
 def test_a_subscription_leads_to_what_was_there_before_it(story: Story) -> None:
-    """Who subscribes later is told by the subscription; what came before the channel's head is still shown."""
+    """A later subscriber gets them with the subscription; insights before the channel's head are still shown."""
     story.insight("c", 1, 0)
-    story.published("c", 1, 100, users=("bob", USER))  # who had left the channel since, and comes back
+    story.published("c", 1, 100, users=("bob", USER))  # had left the channel since, and subscribes again
     subscribed = story.log.add("feeds.subscription-changed", USER, T + 5_000, _subscription())
     changed = story.log.add("feeds.user-changed", USER, T + 5_005, _changed(subscribed=["c"]), subscribed)
     story.novelty("c", 1, 5_010, changed)
@@ -245,7 +245,7 @@ def test_a_demand_is_the_cause_of_a_manual_request(story: Story) -> None:
 
 
 def test_a_curation_is_the_cause_of_a_manual_request(story: Story) -> None:
-    """It is told apart from an operator's demand, and its event is named."""
+    """It is distinguished from an operator's demand, and its event is named."""
     said = story.log.add(
         "feeds.clusters-curated", USER, T, {"user_id": USER, "ts": T, "kind": "undo", "curation_id": "x"}
     )
@@ -267,7 +267,7 @@ def test_what_the_log_does_not_hold_is_said_to_be_missing(story: Story) -> None:
 
 
 def test_a_feed_that_nobody_has_read_is_not_built(story: Story) -> None:
-    """The version of its clusters is explained all the same."""
+    """The version of its clusters is still explained."""
     story.insight("c", 1, 0)
     story.published("c", 1, 1_000)
     story.rebuilt(2_000)

@@ -102,7 +102,7 @@ def test_a_page_of_nothing_has_no_event_behind_it() -> None:
 
 
 def test_an_event_that_was_deleted_is_named_and_missing() -> None:
-    """Its place is known all the same."""
+    """Its position is still known."""
     tree = trace_page(MemoryLog(), KEY, 1, "league.match-finalized/0/5", T)
     (event,) = tree.causes
     assert (event.position, bool(event.missing)) == ("league.match-finalized/0/5", True)

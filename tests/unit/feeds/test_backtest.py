@@ -17,7 +17,7 @@ HOUR = 3_600_000
 
 
 def population(arrivals: list[tuple[int, int]], **fields: object) -> Population:
-    """Arrivals (time, channel), and one user who reads channel 0 and is always there, unless told otherwise."""
+    """Arrivals (time, channel), and one user with channel 0, who by default never becomes inactive."""
     arrivals = sorted(arrivals)
     given_ = {
         "channel_count": 2, "subscribed": np.array([[True, False]]), "plans": ("free",), "active_from_ms": np.array([0]),
@@ -36,10 +36,10 @@ def policy(count: int = 3, interval: float = 3_600, active: float = 86_400, cool
 
 
 def test_novelty_is_acted_upon_by_the_tick_that_tells_of_it() -> None:
-    """Three insights within the second minute are found at tick 2, told, and judged by it."""
+    """Three insights within the second minute are found at tick 2, published, and judged by it."""
     world = population([(70_000, 0), (80_000, 0), (90_000, 0)])
     asked = report_plain(policy(interval=10 * 3_600), world, Costs())[1]
-    # A user who was never looked at is due at once (R0.6); with nothing there it is a look.
+    # A user who was never checked is due at once (R0.6); without new insights it is a check only.
     assert asked == [
         Request("user-000000", 0, 0, Trigger.TIME, 0),
         Request("user-000000", 2, 120_000, Trigger.NOVELTY, 3),
@@ -69,7 +69,7 @@ def test_a_price_makes_money_of_titles() -> None:
 
 
 def test_quantiles_of_staleness_are_within_their_bin() -> None:
-    """A quantile is told within 1.1 %, and never above the longest wait."""
+    """A quantile is accurate to 1.1 %, and never above the longest wait."""
     tally = Tally()
     tally.add_staleness(np.array([1_000] * 50 + [60_000] * 45 + [7_200_000] * 5, dtype=np.int64))
     assert tally.staleness_ms(0.5) == pytest.approx(1_000, rel=0.011)

@@ -1,4 +1,4 @@
-"""The live policy over a recorded log gives the requests that happened, in whatever order the agent had met its events."""
+"""The live policy over a recorded log gives the recorded requests, in any order in which the agent had read its events."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def compared(world: Population, delays_ms: list[int], policy: Policy = POLICY) -
     history = list(happenings_of(world))
     agent = Agent(POLICY)
     agent.play(met(history, delays_ms))
-    # The log tells by the broker's time, ticks last: what the agent met late is not said anywhere.
+    # The log is ordered by the broker's time, ticks last: which events the agent read late is recorded nowhere.
     log = sorted([*history, *agent.answered], key=lambda one: (one.at_ms, isinstance(one, Ticked)))
     asked = recorded_requests(agent.requested, [(one.at_ms, one.event) for one in agent.answered])
     player = RecordedPlayer(policy, COSTS, lambda _: 0, asked)
@@ -90,7 +90,7 @@ def test_a_log_in_order_is_replayed_as_it_was() -> None:
 
 
 def test_another_policy_is_not_the_one_that_was_live() -> None:
-    """The order of events is free within reason, the decision is not: another threshold is told as a difference."""
+    """The order of events may vary within limits, the decision may not: another threshold is reported as a difference."""
     other = make_policy({"free": PlanPolicy(50, 86_400, 86_400, 60)})
     _, comparison = compared(population(range(0, 70 * TICK_MS, 11_000), 2), [0], other)
     assert not comparison.is_exact
@@ -137,7 +137,7 @@ def test_a_request_that_was_sent_twice_is_one() -> None:
 
 
 def test_happenings_that_change_nobody_are_played_as_they_are() -> None:
-    """Advances count for what a rebuild finds, whoever was told of them."""
+    """Advances count for what a rebuild finds, for all notified users."""
     player = RecordedPlayer(POLICY, COSTS, lambda _: 0, {})
     player.play([Advanced(0, "c", 3), Notification(1, "c", 3, ("u",)), Changed(2, _erased())])
     assert player.comparison.is_exact

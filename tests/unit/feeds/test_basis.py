@@ -79,7 +79,7 @@ def test_bytes_give_the_basis_back():
 
 
 def test_bytes_of_something_else_are_refused():
-    """A cut, foreign or altered basis is told, never used."""
+    """A cut, foreign or altered basis is reported and never used."""
     whole = fitted().to_bytes()
     altered = whole[:-1] + bytes([whole[-1] ^ 1])
     for data, reason in ((whole[:-1], "not a model"), (b"X" + whole[1:], "not a model"), (altered, "not of")):
@@ -100,7 +100,7 @@ def test_texts_of_the_same_words_count_once():
 
 
 def test_a_fit_is_bounded(monkeypatch):
-    """No more texts, characters of a text, or characters in all are looked at than the bounds say."""
+    """The number of texts, the characters of a text, and the characters in all are limited by the bounds."""
     texts = iter(sample.texts())
     monkeypatch.setattr(bases, "FIT_TEXTS_MAX", 1_100)
     made = fit_basis(texts)

@@ -1,4 +1,4 @@
-"""Titles of clusters: who keeps one, who is asked about, and what the model is told."""
+"""Titles of clusters: which clusters keep one, which need one, and the input of the model."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _version(*clusters: Cluster) -> NewVersion:
 
 
 class _Model:
-    """Answers well, or as it is told; keeps what it was asked."""
+    """Gives a good answer, or the given one; records its input."""
 
     def __init__(self, answer: dict[str, Any] | None = None) -> None:
         self.asked: list[list[dict[str, Any]]] = []
@@ -81,7 +81,7 @@ def test_another_cluster_takes_no_title() -> None:
 
 
 async def test_the_largest_are_asked_about_in_one_call() -> None:
-    """At most so many, the largest of those without a title; the rest keep the built-in one and are not asked about."""
+    """At most N, the largest of those without a title; the rest keep the built-in one and need no call."""
     clusters = [_cluster(f"c{n:02}", (NUMBER,) * (50 - n)) for n in range(40)]
     last = LastVersion((_cluster("c00", (1,), written=NUMBER, title="said"),), Outside())
     model = _Model()
@@ -93,7 +93,7 @@ async def test_the_largest_are_asked_about_in_one_call() -> None:
 
 
 async def test_what_a_model_is_told_is_bounded() -> None:
-    """However long texts and words are, a call stays below 70,000 characters; texts that say nothing are not sent."""
+    """With texts and words of any length a call stays below 70,000 characters; meaningless texts are not sent."""
     clusters = [_cluster(f"c{n}", (NUMBER,) * 9) for n in range(40)]
     texts: dict[str, str | None] = dict.fromkeys(_texts(*clusters), "x" * 100_000)
     model = _Model()
@@ -120,7 +120,7 @@ def test_the_surest_members_speak() -> None:
     ],
 )
 async def test_an_answer_counts_as_a_whole(answer: dict[str, Any]) -> None:
-    """An answer that leaves one out, says too much or speaks of others changes nothing, and nobody is told off."""
+    """An answer that omits a cluster, is too long or names others changes nothing, and causes no error."""
     version = _version(_cluster("a", (NUMBER,)), _cluster("b", (NUMBER,)))
     model = _Model(answer)
     assert await ClusterTitles(model).titled(version, NUMBER, None, _texts(*version.clusters)) == version  # type: ignore[arg-type]

@@ -53,7 +53,7 @@ def topics(seed, sizes, width=32, spread=0.25):
 
 
 def assert_equal(one: Clustering, other: Clustering) -> None:
-    """Equal in every number that is told."""
+    """Assert that all reported numbers are equal."""
     for name in ("labels", "memberships", "leanings", "confidences"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
@@ -278,7 +278,7 @@ def test_neighbours_grow_with_the_points():
 
 
 def test_a_small_window_is_not_one_cluster():
-    """In every hundred real commits at least five clusters are told apart; with 15 neighbours there are often two."""
+    """In every hundred real commits at least five clusters are found; with 15 neighbours there are often two."""
     for first in range(0, 2_900, 290):
         found = cluster_embeddings(sample.vectors()[first : first + 110])
         assert found.cluster_count >= 5

@@ -74,7 +74,7 @@ def version(
 
 @pytest.fixture(scope="module")
 def first() -> NewVersion:
-    """A version that nobody has curated."""
+    """A version without curations."""
     return version(1)
 
 
@@ -84,7 +84,7 @@ def by_id(made: NewVersion) -> dict[str, Cluster]:
 
 
 def members(made: NewVersion) -> dict[str, set[str]]:
-    """Who is in which cluster."""
+    """The members of each cluster."""
     return {one.cluster_id: set(one.insight_ids) for one in made.clusters}
 
 
@@ -131,7 +131,7 @@ def test_a_theme_of_one_cluster_is_called_as_the_cluster(first: NewVersion):
 
 
 def test_what_is_merged_stays_merged(first: NewVersion):
-    """What comes later to either flows to the one; the merge and its undoing are told, and both come back under their ids."""
+    """Later arrivals of either go to the merged one; the merge and its undo are reported, and the undo restores both ids."""
     into, other = (first.clusters[place].cluster_id for place in (1, 3))  # neither splits by itself in these windows
     merged = merge(into, other)
     second = version(2, first, merged)
@@ -178,7 +178,7 @@ def test_what_is_split_stays_split(first: NewVersion):
 
 
 def test_who_is_new_goes_to_the_nearer_side(first: NewVersion):
-    """By the cosine to the centre of who has a side already, each vector once."""
+    """The side is chosen by the cosine to the centre of the members that have one, each vector once."""
     one, other = first.clusters[:2]
     merged = merge(one.cluster_id, other.cluster_id, at=1)
     parted = split(one.cluster_id, other.insight_ids, at=2)
@@ -291,8 +291,8 @@ def curations_of(steps: list[tuple[str, int, list[int], list[list[int]]]], made:
 @given(said())
 @settings(max_examples=15, deadline=None)
 def test_curations_lose_nobody_and_count_once(steps: list[tuple[str, int, list[int], list[list[int]]]]):
-    """Whatever is said: each insight is in one cluster or outside as before, order and repeats do not matter, and a version that
-    follows itself stays as it is.
+    """For any curations: each insight is in one cluster or outside as before, order and repeats do not matter, and a version that
+    follows itself is unchanged.
     """
     first = version(1, start=0)
     told = curations_of(steps, first)
@@ -317,7 +317,7 @@ def test_a_later_name_replaces_the_one_before():
 
 
 def test_a_repeat_changes_nothing_and_keeps_its_place():
-    """A merge or a split that is said again stays where it was first said, in whatever order it names its ids."""
+    """A repeated merge or split keeps the place of the first one, in any order of its ids."""
     for one, again in (
         (merge("a", "b", "c", at=1), merge("a", "c", "b", at=9)),
         (split("a", ("i", "j"), at=1), split("a", ("j", "i"), at=9, label="named")),
@@ -337,7 +337,7 @@ def test_an_undo_takes_away_and_it_can_be_said_again():
 
 
 def test_no_more_are_held_than_a_reader_looks_through():
-    """What is beyond is refused; a name for what has one replaces it all the same."""
+    """Further ones are refused; a name for a cluster that has one still replaces it."""
     held = fold_curations({}, [rename(f"c{n}", "x", n) for n in range(CURATIONS_MAX)]).curations
     more = fold_curations(held, [rename("another", "x", 500), rename("c7", "y", 501)])
     assert [one.cluster_id for one in more.refused] == ["another"]

@@ -39,7 +39,7 @@ def test_a_head_is_the_highest_ever_told(events: list[tuple[int, int]]) -> None:
 
 
 def test_only_a_higher_head_makes_dirty_and_the_oldest_time_counts() -> None:
-    """A redelivered advance leaves a told channel clean; of several advances the first arrival decides the order."""
+    """A redelivered advance does not make a published channel dirty; of several advances the first arrival decides the order."""
     channel = Channel()
     advance(channel, 5, 100)
     advance(channel, 6, 90)
@@ -51,7 +51,7 @@ def test_only_a_higher_head_makes_dirty_and_the_oldest_time_counts() -> None:
 
 
 def test_a_retraction_makes_dirty_once() -> None:
-    """Who shows the channel is told, though its head is where it was; the same count again tells nobody."""
+    """Readers of the channel are notified although its head is unchanged; the same count again notifies no one."""
     channel = Channel(7, None)
     advance(channel, 7, 300, 1)
     assert channel == Channel(7, 300, 1)
@@ -63,7 +63,7 @@ def test_a_retraction_makes_dirty_once() -> None:
 
 @pytest.mark.requirement("R0.30")
 def test_an_advance_between_telling_and_clearing_keeps_the_channel_dirty() -> None:
-    """Cleared is what was told, not what came since (R0.30)."""
+    """What was published is cleared, not what arrived since (R0.30)."""
     channel = Channel()
     advance(channel, 5, 100)
     advance(channel, 6, 200)

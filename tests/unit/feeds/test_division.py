@@ -1,4 +1,4 @@
-"""Clusters of which nothing can be said are told in parts; those with a subject, and those of points without words, stay."""
+"""Clusters without a common subject are divided; those with a subject, and those of points without words, are not."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_points_without_words_stay_as_they_are(found: Clustering):
 
 
 def test_the_order_of_rows_does_not_matter(found: Clustering):
-    """The same groups, whatever comes first."""
+    """The groups are the same for any order."""
     order = np.random.default_rng(3).permutation(ROWS)
     texts = sample.texts()[-ROWS:]
     other = divide(cluster_embeddings(sample.vectors()[-ROWS:][order]), [texts[row] for row in order.tolist()])

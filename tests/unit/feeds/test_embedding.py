@@ -45,7 +45,7 @@ def cosine(one, other):
 
 
 def test_the_model_id_stands_for_these_very_bits():
-    """Any change of output shows here; then the id gets a new version, and this digest is taken anew."""
+    """Any change of output fails here; then the id needs a new version, and this digest is computed again."""
     assert TextEmbedder().basis_id == UNFITTED_ID == "hashed-text-384.v1"
     assert hashlib.sha256(embed(*GOLDEN).astype("<f4").tobytes()).hexdigest() == GOLDEN_DIGEST
 

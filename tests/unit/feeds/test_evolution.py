@@ -1,4 +1,4 @@
-"""Identity of clusters over versions: laws on generated pairs of versions, and the cases that a reader would name."""
+"""Identity of clusters over versions: invariants on generated pairs of versions, and cases with an obvious answer."""
 
 import itertools
 import json
@@ -42,7 +42,7 @@ def ids(name: str, count: int) -> list[str]:
 
 
 def evolve(previous, present, *, before=(), now=(), version: int = VERSION) -> Evolution:
-    """Match; `before` and `now` are insights of the data sets that are in no cluster of theirs."""
+    """Match; `before` and `now` are insights of the data sets that belong to no cluster."""
     previous_ids = {*before, *(member for one in previous for member in one.insight_ids)}
     present_ids = {*now, *(member for members in present for member in members)}
     return match_clusters(previous, previous_ids, present, present_ids, version)
@@ -95,13 +95,13 @@ def index_of(old, old_ids, new, new_ids) -> float:
     return len(old & new) / len(old | new) if old | new else 0.0
 
 
-# --- laws
+# --- invariants
 
 
 @settings(max_examples=200, deadline=None)
 @given(case=versions())
 def test_a_version_like_the_last_changes_nothing(case):
-    """With the same clusters and the same data set every cluster is given back as it was, and nothing is told."""
+    """With the same clusters and the same data set every cluster is returned unchanged, and nothing is reported."""
     previous, previous_ids, _, _ = case
     evolved = match_clusters(previous, previous_ids, [one.insight_ids for one in previous], previous_ids, VERSION)
     assert evolved == Evolution(tuple(previous), ())
@@ -111,7 +111,7 @@ def test_a_version_like_the_last_changes_nothing(case):
 @settings(max_examples=400, deadline=None)
 @given(case=versions())
 def test_every_cluster_is_continued_born_or_died_exactly_once(case):
-    """Ids are unique; each of before goes on or died, each of now goes on or was born, never both."""
+    """Ids are unique; each earlier cluster continues or died, each present one continues or was born, never both."""
     previous, _, present, _ = case
     evolved = match_clusters(*case, VERSION)
     found = [one.cluster_id for one in evolved.clusters]
@@ -151,7 +151,7 @@ def test_the_order_of_the_input_gives_no_cluster_another_id(case, data):
 @settings(max_examples=200, deadline=None)
 @given(case=versions(), arrivals=st.lists(st.integers(0, 40), min_size=4, max_size=4), data=st.data())
 def test_new_insights_alone_take_no_cluster_its_id(case, arrivals, data):
-    """Whatever number of insights arrives in existing clusters and beside them, each keeps its id, with index 1."""
+    """For any number of insights that arrive in existing clusters and beside them, each cluster keeps its id, with index 1."""
     previous, previous_ids, _, _ = case
     added = [ids(f"new{place}-", arrivals[place]) for place in range(len(previous))]
     present = [[*more, *one.insight_ids] for one, more in zip(previous, added, strict=True)]
@@ -345,7 +345,7 @@ def test_a_single_cluster_lives_on():
 
 
 def test_two_clusters_merge_into_the_one_that_is_most_of_it():
-    """The larger goes on as merged and grew, the smaller died into it, and each says so of the other."""
+    """The larger continues as merged and grew, the smaller died into it, and each names the other."""
     evolved = evolve([cluster("large", ids("a", 12)), cluster("small", ids("b", 6))], [ids("a", 12) + ids("b", 6)])
     assert [one.cluster_id for one in evolved.clusters] == ["large"]
     assert evolved.clusters[0].since == (1,) * 12 + (VERSION,) * 6
@@ -374,7 +374,7 @@ def test_a_cluster_that_nearly_all_expired_did_not_merge():
 
 
 def test_the_older_of_two_equals_goes_on():
-    """Two clusters of one size merge: the earlier born keeps its id, whatever the ids; of one age the lower id."""
+    """Two clusters of one size merge: the earlier born keeps its id; if both have the same age, the lower id."""
     a, b = ids("a", 6), ids("b", 6)
     for first, second in itertools.permutations([(a, "x"), (b, "y")]):
         one, other = cluster(first[1], first[0], born=2, since=4), cluster(second[1], second[0], born=3, since=4)
@@ -383,7 +383,7 @@ def test_the_older_of_two_equals_goes_on():
 
 
 def test_of_three_with_two_places_the_youngest_gives_way():
-    """All four pairs have index 1/3, so any two of the three could go on: it is the two that were born first."""
+    """All four pairs have index 1/3, so any two of the three could continue: the two that were born first do."""
     a, b, c, d = ids("a", 4), ids("b", 6), ids("c", 6), ids("d", 4)
     noise = ids("n", 4)
     for births in itertools.permutations((1, 2, 3)):
@@ -395,7 +395,9 @@ def test_of_three_with_two_places_the_youngest_gives_way():
 
 
 def test_two_left_over_in_one_component_do_not_become_one():
-    """At one end two clusters merge, at the other one splits, with others between: who is left over there died, was born."""
+    """At one end two clusters merge, at the other one splits, with others between: the remaining old one died, the remaining
+    new one was born.
+    """
     sizes = {"11": 30, "21": 30, "31": 40, "33": 30, "43": 30, "44": 30, "94": 40, "98": 30, "99": 30}
     shared = {pair: ids(f"{pair}-", size) for pair, size in sizes.items()}
 
@@ -425,7 +427,7 @@ def test_a_cluster_splits_and_goes_on_in_its_larger_part():
 
 
 def test_equal_halves_with_more_beside_them():
-    """Of two halves that are equal in what is shared, the larger cluster goes on; of equal ones that of the lowest id."""
+    """Of two halves with equal overlap the larger cluster continues; of equal ones that with the lowest id."""
     halves = ids("a", 8)[:4], ids("a", 8)[4:]
     evolved = evolve([cluster("old", ids("a", 8))], [halves[0], [*halves[1], "new"]])
     assert [one.cluster_id == "old" for one in evolved.clusters] == [False, True]
@@ -434,7 +436,7 @@ def test_equal_halves_with_more_beside_them():
 
 
 def test_a_cluster_that_falls_into_four_splits_and_dies():
-    """Each quarter has index 1/4 and is born of it; of three thirds (1/3) one goes on."""
+    """Each quarter has index 1/4 and is born of it; of three thirds (1/3) one continues."""
     old = cluster("old", ids("a", 12))
     quarters = [ids("a", 12)[start : start + 3] for start in range(0, 12, 3)]
     evolved = evolve([old], quarters)
@@ -513,12 +515,12 @@ def test_the_threshold_is_a_share_of_three_tenths():
 
 
 def test_the_sum_decides_and_not_the_best_pair():
-    """One id more persists when a cluster goes on in its second-best place and the best place in another cluster."""
+    """One more id persists if a cluster continues in its second-best place and another one in the best place."""
     one, other = cluster("one", ids("a", 9)), cluster("other", ids("b", 5))
     # one-first 5/14, one-second 4/9, other-first 5/10: the best sum is one-second and other-first.
     first, second = ids("a", 5) + ids("b", 5), ids("a", 9)[5:]
     assert [found.cluster_id for found in evolve([one, other], [first, second]).clusters] == ["other", "one"]
-    # With other gone, one goes on where most of it is.
+    # If the other is removed, one continues where most of its members are.
     evolved = evolve([one], [ids("a", 5), second])
     assert [found.cluster_id == "one" for found in evolved.clusters] == [True, False]
 
@@ -613,7 +615,7 @@ def moved(share: float, count: int = 500, size: int = 40):
 
 
 def test_five_hundred_clusters_are_matched_in_a_moment():
-    """20,000 insights, 500 clusters against 500: under 0.2 s of CPU, whatever overlaps.
+    """20,000 insights, 500 clusters against 500: under 0.2 s of CPU, for any overlap.
 
     Three tenths moved anywhere; all moved; and all in one component, each half in its place and half in the next.
     """

@@ -38,7 +38,7 @@ def test_ties_are_symmetric_and_the_nearest_is_certain():
 
 
 def test_a_points_ties_add_up_to_the_log_of_their_number():
-    """Whatever the distances, one direction's weights of 15 neighbours sum to log2(15), of 3 to log2(3)."""
+    """For any distances, one direction's weights of 15 neighbours sum to log2(15), of 3 to log2(3)."""
     beyond = np.sort(np.random.default_rng(2).uniform(0, 1, (50, 15)), axis=1)
     beyond[:, 0] = 0
     for count in (15, 3):
@@ -80,7 +80,7 @@ def test_averaging_draws_a_topic_together():
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(2, 40), groups=st.integers(1, 14))
 def test_joining_raises_modularity_until_no_pair_does(seed, n, groups):
-    """The result's modularity is no lower, groups are only united, and no further union would raise it."""
+    """The result's modularity is at least as high, groups are only united, and no further union would raise it."""
     source = np.random.default_rng(seed)
     weights = source.uniform(size=(n, n)) * (source.uniform(size=(n, n)) < 0.15)
     weights = np.triu(weights, 1) + np.triu(weights, 1).T
@@ -113,7 +113,7 @@ def test_leanings_are_the_shares_of_ties():
 
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_without_groups_nothing_leans_and_nothing_joins(n):
-    """No groups: no leanings; the labels come back as they were."""
+    """Without groups there are no leanings, and the labels are returned unchanged."""
     labels = np.full(n, NOBODY, dtype=np.intp)
     graph = csr_array((n, n), dtype=np.float32)
     assert (leanings(labels, graph)[0] == NOBODY).all()

@@ -89,7 +89,7 @@ def test_a_word_of_one_text_is_no_keyword():
 
 
 def test_faint_words_are_keywords_where_nothing_else_is():
-    """A cluster of bare updates is still told."""
+    """A cluster of bare updates still has a label."""
     (one,) = describe([["update", "fix update", "update it"]])
     assert one.keywords == ("update",)
 
@@ -115,7 +115,7 @@ def test_copies_count_by_their_root():
 
 
 def test_the_commonest_spelling_does_not_depend_on_the_order():
-    """Of a word in hundreds of texts a hundred places are looked at, the same ones in any order of rows."""
+    """Of a word in hundreds of texts a hundred places are counted, the same ones in any order of rows."""
     texts = [f"topicId {number:03}" if number % 2 else f"topic_id {number:03}" for number in range(400)]
     shown = {
         describe([[texts[i] for i in np.random.default_rng(seed).permutation(400)]])[0].keywords for seed in range(5)
@@ -124,7 +124,7 @@ def test_the_commonest_spelling_does_not_depend_on_the_order():
 
 
 def test_members_count_by_their_membership():
-    """What uncertain members say is no keyword before what certain ones say."""
+    """Words of uncertain members rank behind those of certain ones."""
     texts = ["apple pie", "apple cake", "pear tart", "pear jam"]
     vectors = TextEmbedder().embed(texts)
     for strong, first in (([1.0, 1.0, 0.3, 0.3], "apple"), ([0.3, 0.3, 1.0, 1.0], "pear")):
@@ -220,7 +220,7 @@ def test_keywords_tell_clusters_apart():
 
 
 def test_the_order_is_by_size_then_representative():
-    """Largest first; equal sizes by the representative's id, whatever the cluster numbers were."""
+    """The largest comes first; equal sizes are ordered by the representative's id, for any cluster numbers."""
     groups = [["a apple"] * 2, ["b banana"] * 3, ["c cherry"] * 2]
     ids = ["z1", "z2", "m1", "m2", "m3", "a1", "a2"]
     assert [one.representative_id for one in describe(groups, ids)] == ["m1", "a1", "z1"]
@@ -243,7 +243,7 @@ def test_uncertain_members_pull_the_centroid_less():
 
 
 def test_what_a_note_is_filed_under_is_a_subject():
-    """The scope of `chore(deps):` says what all are about, `chore` says nothing; the fruits stand in one text each."""
+    """The scope of `chore(deps):` is the subject of all texts, `chore` is not; each fruit occurs in one text."""
     (one,) = describe([[f"chore(deps): bump {name}" for name in ("apple", "pear", "plum")]])
     assert one.label == "Deps: bump"
 
@@ -292,7 +292,7 @@ def test_noise_belongs_to_nothing_and_lengths_must_agree():
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.one_of(st.none(), st.text(max_size=30)), min_size=1, max_size=5), min_size=1, max_size=4))
 def test_any_texts_are_described_the_same_twice(groups):
-    """Whatever the texts hold: no error, a label and a keyword each, all labels distinct, one outcome."""
+    """For any texts: no error, a label and a keyword each, all labels distinct, one outcome."""
     described = describe(groups)
     assert described == describe(groups)
     assert len({one.label.lower() for one in described}) == len(groups)

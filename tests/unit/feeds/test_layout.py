@@ -50,7 +50,7 @@ def window(first, last):
 
 
 def previous_of(layout: Layout, args, next_args) -> Previous:
-    """What the next version is told of this one."""
+    """The input of the next version from this one."""
     place = dict(zip(args[0], layout.positions, strict=True))
     positions = np.array([place.get(one, (math.nan, math.nan)) for one in next_args[0]]).reshape(-1, 2)
     return Previous(positions, {one: (x, y) for one, (x, y) in zip(args[2], layout.clusters.tolist(), strict=True)})
@@ -88,7 +88,7 @@ def windows(draw):
 @given(windows(), st.data())
 def test_laws_of_any_map(args, data):
     """Every place is finite and in the unit circle, discs do not overlap, members are in theirs, and that holds for
-    the next version too, whatever part of it is new; without anything new nothing moves more than a rounding.
+    the next version too, for any new part; without new insights nothing moves by more than a rounding error.
     """
     u, c = len(args[0]), len(args[2])
     first = lay_out(*args)
@@ -144,8 +144,8 @@ def test_real_text_is_nearer_to_its_neighbours_than_by_principal_components():
 
 
 def test_the_next_version_leaves_things_where_they_were():
-    """When a tenth of a real window is new and a tenth is gone, half of what stayed moves under 1 % of the map's
-    diameter and all but a twentieth under 5 %, and the map is nearly as true as one drawn anew.
+    """When a tenth of a real window is new and a tenth is removed, half of the rest moves under 1 % of the map's
+    diameter and all but a twentieth under 5 %, and the map is nearly as accurate as a newly drawn one.
     """
     args, _ = window(0, 1500)
     next_args, vectors = window(150, 1650)

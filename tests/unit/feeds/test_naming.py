@@ -33,7 +33,7 @@ def test_a_verb_is_a_subject() -> None:
 
 
 def test_a_verb_that_all_clusters_share_is_none() -> None:
-    """`fix` stands everywhere, so it tells no cluster; without another subject the label says so."""
+    """`fix` occurs everywhere, so it distinguishes no cluster; without another subject the label names that fact."""
     fixes = [f"Fix {name}" for name in FRUIT]
     (label, other) = labels_of([*fixes, "one", "two"], [f"Fix the broker {name}" for name in FRUIT])
     assert label == "Mixed"
@@ -88,7 +88,7 @@ def test_words_are_counted_in_all_their_forms_and_shown_as_they_are_written(text
 
 
 def test_an_example_is_a_whole_word_and_not_a_part_of_one() -> None:
-    """`fast` is said by whoever writes FastAPI, and tells nobody."""
+    """`fast` occurs in every text with FastAPI, and is not an example."""
     texts = [
         "FastAPI router",
         "a FastAPI app",
@@ -112,7 +112,7 @@ def test_a_word_of_manner_needs_more_than_half() -> None:
 
 
 def test_an_example_of_a_namesake_is_its_own() -> None:
-    """What both say tells neither apart, though it is the commonest word beside the subject."""
+    """A word of both clusters distinguishes neither, even if it is the most frequent one beside the subject."""
     first = [*(f"Bump ruff {name}" for name in FRUIT[:2]), "Bump mypy", "Bump mypy now", "Bump uv", "Bump ty"]
     second = [*(f"Bump ruff {name}" for name in FRUIT[2:4]), "Bump vite", "Bump vite now", "Bump eslint", "Bump react"]
     both = labels_of(first, second, [f"kafka broker {name}" for name in FRUIT])[:2]

@@ -1,4 +1,4 @@
-"""Nearest neighbours: exact, independent of machine and order, and the same whatever was known before."""
+"""Nearest neighbours: exact, independent of machine and order, and independent of the known neighbours passed in."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def listed(found: Neighbours):
 
 
 def assert_equal(one: Neighbours, other: Neighbours, count=NEIGHBOURS) -> None:
-    """Equal in every number of so many neighbours; what stands behind depends on what was known."""
+    """Assert equality of the first N neighbours; later ones depend on the known neighbours passed in."""
     one, other = one.first(count), other.first(count)
     np.testing.assert_array_equal(one.keys, other.keys)
     np.testing.assert_array_equal(one.others, other.others)
@@ -154,7 +154,7 @@ def test_products_are_whole_numbers_that_float32_holds():
 
 
 def test_a_direction_counts_once_and_zero_rows_have_none():
-    """Copies, multiples and -0.0 are one point; a row of zeros is none."""
+    """Copies, multiples and -0.0 are one point; a zero row is not a point."""
     vectors = np.array([[0, 0], [1, 0], [2, -0.0], [0, 3], [1, 0]], dtype=np.float32)
     distinct = Distinct.of(vectors)
     assert len(distinct) == 2

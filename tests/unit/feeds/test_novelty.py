@@ -1,4 +1,4 @@
-"""Pending: the sum over current subscriptions, never below zero, and what becomes of rows without a user."""
+"""Pending: the sum over current subscriptions, never below zero, and the handling of rows without a user."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_pending_sums_current_subscriptions() -> None:
 
 
 def test_a_mark_above_the_head_counts_as_nothing() -> None:
-    """Negative is taken as zero and reported; a head that is merely not known yet is no fault."""
+    """A negative number counts as zero and is reported; a head that has not arrived yet is not a fault."""
     user = User(
         channels={
             "behind": ChannelView(head=3, hwm=5, revision=1, is_subscribed=True),

@@ -28,7 +28,7 @@ def test_the_defaults_are_those_of_the_specification() -> None:
 @pytest.mark.requirement("R0.10")
 @pytest.mark.parametrize("name", ["platinum", "", None, "FREE"])
 def test_an_unknown_plan_counts_as_free(name: str | None) -> None:
-    """Whatever is not a plan has the numbers of free."""
+    """An unknown plan has the numbers of the free plan."""
     policy = load_policy()
     assert policy.plan(name) == policy.plan("free")
 

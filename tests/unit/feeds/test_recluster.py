@@ -61,7 +61,9 @@ def test_the_first_version_is_born():
 
 
 def test_the_same_window_again_changes_nothing_a_reader_sees():
-    """Ids, members, words stay, no change is told, and nothing moves on the map by more than a hundredth of it."""
+    """Ids, members and words are unchanged, no change is reported, and nothing on the map moves by more
+    than a hundredth of it.
+    """
     first = recluster(window(0, 900))
     again = recluster(window(0, 900, version=2, before=first))
     assert again.changes == ()

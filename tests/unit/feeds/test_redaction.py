@@ -85,7 +85,7 @@ def test_clusters_from_before_they_had_an_identity_have_fewer_keys() -> None:
 
 
 def test_two_clusters_never_share_a_label() -> None:
-    """A label that is made anew is told apart from those before it."""
+    """A rebuilt label is distinguished from the earlier ones."""
     first = cluster("b", ["i9"], label="Css")
     assert [one["label"] for one in _left(first, _cluster("Falcon", ["css"]))] == ["Css", "Css (2)"]
 
@@ -136,5 +136,5 @@ def test_a_label_loses_its_parts() -> None:
 
 @given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
 def test_a_text_says_what_it_holds(before: str, phrase: str, after: str) -> None:
-    """Whatever the characters are."""
+    """This holds for any characters."""
     assert phrase in SearchedTexts([f"{before} {phrase} {after}"])

@@ -1,4 +1,4 @@
-"""A repeat of an insight with other content is found, whatever of it differs; one with the same content is none."""
+"""A repeat of an insight with any different content is found; one with the same content is not a conflict."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_differs_is_named(changes: dict[str, Any], fields: tuple[str, ...] 
 
 
 def test_a_batch_holds_repeats_of_itself():
-    """The first of an id counts, whatever comes behind it; an event that is stored already is no repeat of itself."""
+    """The first event of an id counts, with any later ones; an event that is stored already does not repeat itself."""
     batch = [(insight(text=text), at(offset)) for offset, text in ((4, "a"), (5, "b"), (6, "a"), (7, "c"))]
     assert find_conflicts(batch, {}) == (Conflict(1, at(4), ("text",)), Conflict(3, at(4), ("text",)))
     assert find_conflicts([(insight(), at(1))], STORED) == ()

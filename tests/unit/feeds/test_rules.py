@@ -137,7 +137,9 @@ def test_a_rebuild_keeps_every_law(facts: UserFacts) -> None:
     ],
 )
 def test_the_worker_skips_by_its_own_numbers(trigger: Trigger, facts: UserFacts, reason: str | None) -> None:
-    """Nothing new, below N, inactive or overtaken is skipped; a change and a demand never; the request is no obstacle."""
+    """It skips rebuilds without new insights, below N, inactive or overtaken; a change and a demand are never skipped; the
+    request does not block.
+    """
     assert reason_to_skip(trigger, facts, POLICY, NOW) == reason
 
 

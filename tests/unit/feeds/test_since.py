@@ -1,4 +1,4 @@
-"""What is new since a reader's version: the same for feeds and clusters, and as the core tells it."""
+"""Changes since a reader's version: the same for feeds and clusters, and as computed by the core."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _found(clusters: list[dict[str, Any]]) -> Clusters:
 
 @given(stored_clusters(), st.integers(0, VERSION + 1))
 def test_what_is_new_is_what_the_core_says(clusters: list[dict[str, Any]], since: int) -> None:
-    """Feed items and clusters select, flag and count as `new_since` does, whatever the past of the clusters."""
+    """Feed items and clusters select, flag and count as `new_since` does, for any history of the clusters."""
     expected = new_since([tracked_cluster(one, VERSION) for one in clusters], since)
     assert [(one.cluster_id, one.is_new, one.insight_ids) for one in expected] == [
         (one["cluster_id"], one["is_new"], one["new_insight_ids"]) for one in unread_clusters(_found(clusters), since)
@@ -73,8 +73,15 @@ def test_who_never_read_is_told_everything(clusters: list[dict[str, Any]]) -> No
     assert unread_clusters(_found(clusters), VERSION) == []
 
 
+def test_an_item_has_the_theme_of_its_version() -> None:
+    """The theme is that of the cluster; a version that an older release stored has no themes, nor have its items."""
+    told = [cluster("a", ["i"], theme="Broker"), cluster("b", ["i"], theme=""), old_cluster("c", ["i"])]
+    items = [extractive_item(feed_cluster(one, VERSION, ClusterInsights((), is_whole=True))) for one in told]
+    assert [item.get("theme", "absent") for item in items] == ["Broker", "absent", "absent"]
+
+
 def test_a_feed_of_another_form_does_not_tell() -> None:
-    """A document stored before items said since when is no answer, whatever is asked."""
+    """A document stored before items had their version gives no answer to any request."""
     assert feed_news(orjson.dumps({"cluster_version": 1, "items": [{"cluster_id": "a", "size": 3}]}), 0) is None
 
 
@@ -91,5 +98,5 @@ def test_a_feed_of_another_form_does_not_tell() -> None:
     ],
 )
 def test_it_is_said_when_the_past_is_forgotten(since: int, told_since: int | None, is_complete: bool) -> None:
-    """Complete means that every version after the reader's has its changes stored, whatever the setting is now."""
+    """Complete means that the changes of every version after the reader's are stored, with any present setting."""
     assert has_all_changes(ClustersSince(_found([]), (), told_since), since) is is_complete

@@ -116,7 +116,7 @@ def test_any_order_and_any_repetition_give_one_state(
 
 @given(changes(can_erase=True), st.data())
 def test_an_erasure_in_any_order_voids_what_is_older(events: list[Event], data: st.DataObject) -> None:
-    """What survives is the events newer than the newest erasure, whatever the order of arrival."""
+    """Only events newer than the newest erasure survive, in any order of arrival."""
     erasures = [event["revision"] for _, (event,) in events if event["erased"]]
     newest = max(erasures, default=0)
     expected = merged([pair for pair in events if pair[1][0]["revision"] > newest])
@@ -202,7 +202,7 @@ def test_another_set_of_channels_is_a_change_until_it_is_answered_for() -> None:
 
 
 def test_a_retraction_is_a_change_until_it_is_answered_for() -> None:
-    """By count of the channel; of a channel that the user has left it matters to nobody."""
+    """It counts by the channel's count; for a channel that the user has left it is ignored."""
     user = User()
     apply_changed(user, changed(1, subscribed=["a"]))
     apply_finished(user, finished(1, {"a": 5}, {"a": 2}))

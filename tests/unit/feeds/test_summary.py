@@ -49,7 +49,7 @@ def test_symbols_alone_still_say_something():
 
 
 def test_a_long_text_is_cut_at_a_word():
-    """Lines stay short whatever the text's size."""
+    """Lines are short for a text of any size."""
     line = summarise(["sentence of words " * 300_000])
     assert len(line) <= SENTENCE_CHARACTERS_MAX + 1
     assert line.endswith(("sentence\u2026", "of\u2026", "words\u2026"))

@@ -28,7 +28,7 @@ def by_text(texts: list[str | None]) -> list[list[str]]:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_the_terms_of_a_batch_are_those_of_each_text(seed: int):
-    """Whatever the texts are made of and whoever their neighbours are."""
+    """This holds for any texts and any neighbours in the batch."""
     draw = np.random.default_rng(seed)
 
     def piece() -> str:

@@ -22,7 +22,7 @@ def test_fifty_clusters_are_read_as_eight(clusters: int, themes: int) -> None:
 
 
 def test_what_lies_together_is_one_theme_whatever_the_order() -> None:
-    """Three bundles of directions are three themes; the order of clusters changes no group, lengths say nothing."""
+    """Three bundles of directions are three themes; the order of clusters changes no group, and lengths are ignored."""
     rng = np.random.default_rng(7)
     bundles = np.repeat(np.eye(3), [4, 3, 2], axis=0)
     centres = (bundles + rng.normal(0, 0.05, bundles.shape)) * rng.uniform(0.5, 2, (9, 1))

@@ -146,7 +146,7 @@ def test_what_cannot_be_stored_is_refused(change: dict[str, Any], reason: str, f
 
 @pytest.mark.parametrize("ts", [TS_MS_MIN, -1, 0, 4_102_444_800_000, TS_MS_MAX])
 def test_any_time_in_the_calendar_is_taken(ts: int):
-    """1970 and 2100 are told as they are, and the calendar's ends are exact in a datetime."""
+    """1970 and 2100 are accepted unchanged, and the calendar's ends are exact in a datetime."""
     passes(INGESTED, {**INSIGHT, "ts": ts})
     assert ts == to_ms(to_datetime(ts))
 
@@ -178,7 +178,7 @@ def test_a_plan_is_a_name():
 
 @given(st.text(max_size=600), st.text(max_size=50), st.integers(-(2**63), 2**63 - 1), st.binary(max_size=20))
 def test_any_event_has_an_outcome(insight_id: str, text: str, ts: int, embedding: bytes):
-    """Whatever the schema lets through is taken or refused by name; what is taken, PostgreSQL can hold."""
+    """Any event that the schema permits is accepted or refused with a reason; PostgreSQL can store every accepted one."""
     event = {**INSIGHT, "insight_id": insight_id, "text": text, "ts": ts, "embedding": embedding}
     try:
         check_event(INGESTED, event, embedding_dimensions=DIMENSIONS)

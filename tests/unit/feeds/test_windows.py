@@ -141,7 +141,7 @@ def test_a_version_from_before_there_were_themes_is_read_and_gets_them():
 
 
 def test_neighbours_of_another_basis_are_not_used():
-    """Identity and map go on over a change of basis; the lists of neighbours do not."""
+    """Identity and map survive a change of basis; the lists of neighbours do not."""
     made = version()
     found = last_version_of(stored(made), "another")
     assert found is not None
@@ -178,14 +178,14 @@ def test_changes_are_told_as_rows_and_as_events():
 
 
 def test_a_cluster_is_called_what_it_is_called_now():
-    """Of a cluster that goes on the label is the new one."""
+    """A continued cluster has its new label."""
     before = version()
     last = LastVersion(tuple(replace(one, label="old") for one in before.clusters), before.outside)
     assert labels_of(before, last) == {one.cluster_id: one.label for one in before.clusters}
 
 
 def test_what_is_outside_says_where():
-    """Places of what is in no cluster are pairs, None for a text that says nothing."""
+    """Places of points outside clusters are pairs, None for a text without a vector."""
     made = recluster(Window(1, np.vstack([sample.vectors()[:60], np.zeros((1, 384), "f4")]),
                             (*sample.texts()[:60], ""), tuple(map(str, range(61)))))  # fmt: skip
     outside = orjson.loads(outside_json(made))

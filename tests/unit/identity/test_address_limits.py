@@ -23,7 +23,7 @@ def test_each_case(case: LimitCase):
 
 
 def test_the_window_is_ten_seconds():
-    """Unless told otherwise, requests count for 10 s."""
+    """By default requests count for 10 s."""
     assert LIVE_WINDOW_MS == WINDOW_MS == 10_000
     assert admit([0], 9_999, 1) == Admission(is_admitted=False, retry_after_ms=1, times=(0,))
     assert admit([0], 10_000, 1) == Admission(is_admitted=True, retry_after_ms=0, times=(10_000,))
@@ -46,7 +46,7 @@ def test_no_span_holds_more_than_the_limit(arrivals: list[int], requests_max: in
 
 @given(times, st.integers(0, 70_000), st.integers(1, 6))
 def test_who_waits_as_told_is_admitted(known: list[int], now: int, requests_max: int):
-    """A refused request is admitted after exactly the time it was told, and no millisecond earlier."""
+    """A refused request is admitted after exactly the announced time, and not a millisecond earlier."""
     answer = admit(known, now, requests_max)
     if answer.is_admitted:
         assert answer.retry_after_ms == 0

@@ -252,6 +252,6 @@ async def test_a_code_that_gives_no_token_signs_nobody_in(provider, answer, erro
 
 
 def test_metadata_is_an_object():
-    """A list is none."""
+    """A list is refused."""
     with pytest.raises(IssuerUnavailableError):
         read_provider(orjson.loads(b"[]"), URL)

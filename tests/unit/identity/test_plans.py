@@ -60,7 +60,7 @@ def test_which_limit_stands_in_the_way(status: str, usage: Usage, kind: Kind | N
 
 
 def test_a_limit_that_is_none_is_never_reached() -> None:
-    """The enterprise goes on."""
+    """The enterprise plan continues without a limit."""
     assert refusal(PLANS["enterprise"], "active", Usage(10**9, 10**12), is_new_deck=True) is None
 
 
@@ -71,7 +71,7 @@ def test_a_plan_may_allow_no_decks_at_all() -> None:
 
 @pytest.mark.parametrize("limit", list(Limit))
 def test_a_refusal_names_the_organization_and_the_limit(limit: Limit) -> None:
-    """Whoever reads it knows what to ask for."""
+    """The reader learns what to request."""
     text = refusal_text(limit, "acme", SMALL)
     assert "acme" in text
     assert limit in text
@@ -108,7 +108,7 @@ def test_a_file_overrides_single_keys(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_used_is_refused_by_the_name_of_what_is_wrong(
     tmp_path: Path, text: str, named: str
 ) -> None:
-    """The program does not start with numbers that nobody meant."""
+    """The program does not start with an invalid configuration."""
     path = tmp_path / "plans.toml"
     path.write_text(text)
     with pytest.raises(ConfigurationError, match=named):

@@ -1,4 +1,4 @@
-"""The limit of a minute: which minute a time is in, and who is refused until when (R2.27 to R2.30)."""
+"""The limit of a minute: the minute of a time, and until when a caller is refused (R2.27 to R2.30)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_as_many_as_the_limit_are_allowed(limit: int, count: int, now_ms: int):
 
 @given(st.integers(1, 50), st.lists(TIMES, max_size=200))
 def test_no_minute_allows_more_than_the_limit(limit: int, times: list[int]):
-    """Counted by minute, in whatever order they come, at most the limit of each minute is allowed, and no fewer."""
+    """Counted by minute, in any order of arrival, each minute allows at most its limit, and no fewer."""
     counts: dict[str, int] = {}
     allowed: dict[str, int] = {}
     for now_ms in times:
@@ -90,7 +90,7 @@ def test_an_api_key_is_counted_by_a_hash():
     st.dictionaries(st.sampled_from(["a", "b", "user:u", "user:v"]), st.integers(0, 1_000)),
 )
 async def test_counted_together_is_counted_one_by_one(asked: list[tuple[str | None, str | None]], held: dict[str, int]):
-    """Whoever shares a round trip has the number that an INCR of its own, in the order of asking, would have given."""
+    """Each caller in a shared round trip gets the number that its own INCR, in the order of arrival, would have returned."""
     loop = asyncio.get_running_loop()
     waiting = [_Counted(key, user and f"user:{user}", None, None, loop.create_future()) for key, user in asked]
     expected, numbers = [], Counter(held)

@@ -37,13 +37,13 @@ def test_a_minute_that_is_closed_begins_anew():
 
 
 def test_addresses_of_one_network_are_one_client():
-    """Of IPv6 a /64 counts as one; what is no address counts as it is."""
+    """The addresses of an IPv6 /64 count as one; any other text counts unchanged."""
     assert client_of("2001:db8::1") == client_of("2001:db8::ffff:2") == "2001:db8::/64"
     assert (client_of("2001:db8:0:1::1"), client_of("testclient")) == ("2001:db8:0:1::/64", "testclient")
 
 
 def test_any_number_of_addresses_leaves_a_bounded_minute():
-    """A flood from more addresses than are counted leaves at most so many records, and each refusal is in one of them."""
+    """A flood from more addresses than are counted leaves at most N records, and each refusal is in one of them."""
     refusals = Refusals()
     sent = 3 * ADDRESSES_MAX
     recorded = sum(refusals.admit(f"10.{n >> 16 & 255}.{n >> 8 & 255}.{n & 255}", 5) for n in range(sent))
@@ -54,7 +54,7 @@ def test_any_number_of_addresses_leaves_a_bounded_minute():
 
 @given(st.lists(st.sampled_from([f"192.0.2.{n}" for n in range(80)]), max_size=2_000))
 def test_no_refusal_goes_uncounted(addresses: list[str]):
-    """Whatever the order: what is recorded and what is counted is what came."""
+    """In any order, the recorded and the counted refusals add up to the actual number."""
     refusals = Refusals()
     recorded = sum(refusals.admit(address, 5) for address in addresses)
     told = refusals.close()

@@ -6,7 +6,7 @@ from highwater.streams.identity.sharing import InProgress, Waiting, share_out
 
 
 def queue(**jobs: int) -> list[Waiting]:
-    """So many fresh jobs of each organization, organizations in the order given."""
+    """N fresh jobs of each organization, with the organizations in the given order."""
     return [Waiting(f"{name}{number}", name, is_begun=False) for name, count in jobs.items() for number in range(count)]
 
 
@@ -16,7 +16,7 @@ def test_forty_jobs_of_one_do_not_hold_the_one_of_another():
 
 
 def test_who_holds_fewer_comes_first():
-    """A freed slot goes to whoever has none, in whichever process the others are."""
+    """A released slot goes to the organization with the fewest, in any of the processes."""
     held = {"a": InProgress(16, 16), "b": InProgress(1, 1)}
     assert share_out(queue(a=24, b=1, c=2), held, slots=4, begun_max=40) == ["c0", "b0", "c1", "a0"]
 

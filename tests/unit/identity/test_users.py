@@ -95,7 +95,7 @@ def test_batches_do_not_matter(log: list[UserStep], cuts: list[int]):
 
 @given(LOG.filter(lambda log: all(step.topic != "feeds.user-erased" for step in log)))
 def test_a_repeat_of_the_last_step_changes_nothing(log: list[UserStep]):
-    """The last event, delivered again, leaves the user as it is and tells nobody."""
+    """The last event, delivered again, leaves the user unchanged and publishes nothing."""
     user = fold_user(User(), log, now_ms=NOW).user
     again = fold_user(user, log[-1:], now_ms=NOW)
     assert user == again.user
@@ -104,7 +104,7 @@ def test_a_repeat_of_the_last_step_changes_nothing(log: list[UserStep]):
 
 @given(LOG)
 def test_the_revision_grows_with_every_change(log: list[UserStep]):
-    """A change raises the revision, also over an erasure, and what is no change does not."""
+    """A change raises the revision, also over an erasure; an event without a change does not."""
     user = User()
     for step in log:
         folded = fold_user(user, [step], now_ms=NOW)
@@ -150,7 +150,7 @@ def test_nobody_was_active_later_than_now():
 
 
 def test_leaving_what_one_never_had_tells_nobody():
-    """Unsubscribing from a channel that was never subscribed to changes no subscription and is told to nobody."""
+    """Unsubscribing from a channel without a subscription changes no subscription and publishes nothing."""
     folded = fold_user(User(), [subscribe("a", False, 5)], now_ms=NOW)
     assert (set(), False) == (subscribed(folded.user), folded.changed)
 
@@ -172,7 +172,7 @@ def test_a_demand_is_told_and_stores_nothing():
 
 
 def test_a_demand_makes_no_user():
-    """Of a user whom nothing has told of it is skipped; once something has, in the same batch too, it counts."""
+    """The demand of a user without any event is skipped; once there is an event, in the same batch too, it counts."""
     demand = UserStep("feeds.rebuild-demanded", {"ts": 0}, 9)
     folded = fold_user(None, [demand, demand], now_ms=NOW)
     assert (folded.changed, folded.rebuild_demanded, folded.user) == (False, False, User())

@@ -53,7 +53,7 @@ def test_a_job_that_waits_is_running_without_a_worker():
 
 
 def test_a_deadline_is_set_once():
-    """Whoever takes the job early, or after a worker that died over it, waits for what is left; at the deadline it is over."""
+    """A worker that claims the job early, or after a crash, waits for the remaining time; at the deadline the job fails."""
     early = resumed(waiting(), worker=8, lease_ms=1_000, now_ms=NOW_MS + 5)
     lost = taken(returned(early, NOW_MS + 6, is_counted=True), worker=9, lease_ms=1_000, now_ms=NOW_MS + 7)
     for job in (early, lost):
@@ -77,7 +77,7 @@ def test_a_job_that_failed_by_its_deadline_waits_anew_when_it_is_restarted():
 
 
 def test_an_approved_job_waits_for_a_slot_as_any_other():
-    """Its epoch fences whoever was about to let it fail; the outline stays, and the next worker finds it approved."""
+    """Its epoch fences the worker that was about to let it fail; the outline is kept, and the next worker finds it approved."""
     job = approved(waiting(), None, NOW_MS + 1)
     assert (job.status, job.epoch, job.due_ms, job.approval_until_ms) == (JobStatus.PENDING, 2, None, None)
     assert job.returns == 0

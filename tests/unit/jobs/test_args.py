@@ -50,7 +50,7 @@ def test_an_export_names_a_deck_and_a_format() -> None:
 
 
 def test_an_outline_is_the_deck_that_is_made() -> None:
-    """Its slides are counted; slides that are made anew are named once, in order."""
+    """Its slides are counted; regenerated slides are named once, in order."""
     outline = {"title": "A", "slides": [{"title": "B", "points": ["c"]}, {"title": "D"}]}
     found = parse_args("generation", _text({**GENERATION, "outline": outline}))
     assert isinstance(found, GenerationArgs)

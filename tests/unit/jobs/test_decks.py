@@ -1,4 +1,4 @@
-"""How decks are asked for and read, and the built-in model that answers without a service."""
+"""How decks are requested and parsed, and the built-in model that answers without a service."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def test_another_outline_is_refused(answer: dict[str, object]):
 
 
 def test_a_slide_is_read():
-    """Its number is ours, whatever the model says; blank bullets are none; a bullet names its source, or none that was told."""
+    """Its number is set by us, not by the model; blank bullets are dropped; a bullet names its source only if it was among the
+    given ones.
+    """
     bullets = ["a", " ", {"text": "b\nc", "source": "S2"}, {"text": "d", "source": "S9"}]
     sources = [Passage("x", "one"), Passage("y", "two", "A > B", 4, "y.md")]
     table = {"header": ["k", "v"], "rows": [["a", "1"]]}
@@ -111,7 +113,7 @@ def test_a_slide_is_read():
     ],
 )
 def test_another_slide_is_refused(answer: dict[str, object]):
-    """One that says nothing is none."""
+    """A slide without content is refused."""
     with pytest.raises(BadDeckError):
         read_slide(answer, 1)
 
@@ -170,7 +172,9 @@ def test_other_documents_are_another_key():
 @pytest.mark.parametrize("count", [1, 3, 15, 50])
 @pytest.mark.parametrize("text", [TEXT, ""])
 def test_the_built_in_model_makes_a_deck(count: int, text: str):
-    """At most as many slides as are wanted, in the form that is asked for, quoting the documents or saying that there is none."""
+    """It has at most the requested number of slides, in the requested form, and quotes the documents or states that there are
+    none.
+    """
     passages = passages_of("d", text)
     _, user = outline_prompt("What is new in Kafka?", count, passages)
     answer = local_deck_answer(OUTLINE, user)
@@ -206,7 +210,9 @@ def test_short_sentences_of_dense_scripts_are_on_the_slide():
 
 
 def test_a_slide_has_no_marks_of_a_document():
-    """Marks of headings and lists stay behind; a heading is no sentence, and a number that begins one is none of a list."""
+    """Marks of headings and lists are removed; a heading is not a sentence, and a number at its beginning is not that of a
+    list.
+    """
     text = "# KRaft\n\nThe controller quorum keeps the log.\n\n- ZooKeeper is gone for good.\n\n3.5 is the last with a bridge."
     asked = {"query": "KRaft", "slides": 1, "sources": [{"text": text}]}
     points = json.loads(local_deck_answer(OUTLINE, json.dumps(asked)))["slides"][0]["points"]
@@ -269,7 +275,7 @@ def test_each_sentence_stands_once(count: int):
 
 
 def test_more_slides_than_sections_are_named_by_what_they_say():
-    """The first clause of a sentence, which is no list of words."""
+    """The name is the first clause of a sentence; a list of words is not one."""
     text = "# Log\n\n" + " ".join(
         f"Segment number {n} is written to the disk of the broker before anybody reads it, because order counts."
         for n in range(8)
@@ -408,7 +414,7 @@ def test_a_section_that_the_query_names_has_a_slide_of_its_own():
 
 
 def test_what_is_about_the_document_is_on_no_slide():
-    """Its contents, references and rights; the rest is as it was asked for."""
+    """Its contents, references and rights are left out; the rest is as requested."""
     text = (
         "# Log\n\nCopyright (c) 2024 by its authors, who wrote it.\n\nThe log is kept for a week.\n\nIt is read by offset.\n\n"
         "## Table of contents\n\nThe first chapter is about offsets.\n\n## 7. References\n\nA paper about logs is of 1999.\n"
@@ -508,7 +514,7 @@ def test_an_introduction_is_kept_and_licences_are_not():
 
 
 def test_a_sentence_with_a_pronoun_follows_its_subject():
-    """On a slide with room for it: alone it would say nothing."""
+    """It follows on a slide with room for it, and it is never alone."""
     text = "# KRaft\n\nKRaft is a protocol. It elects a controller of brokers. Metadata is a log of records. For example, topics."
     assert not depends("This manual describes KRaft.")
     assert depends("This is KRaft.")
@@ -534,7 +540,7 @@ def test_commands_and_declarations_are_no_bullets(line: str):
 
 
 def test_a_slide_of_numbers_alone_is_shown_and_an_agenda_is_not():
-    """Rows of numbers have few letters; a list of what follows, and thanks at the end, say nothing."""
+    """Rows of numbers stay although they have few letters; the agenda and the thanks at the end are left out."""
     text = (
         "# Agenda\n\nWhere we are\n\n# KRaft costs\n\n| Cluster | 2025 (k\u20ac) |\n|-|-|\n| a | 420 |\n| b | 260 |\n\n"
         "# State\n\nThree of five clusters run on KRaft.\n\n# Thank you!\n\nQuestions about KRaft?"

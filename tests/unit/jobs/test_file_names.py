@@ -19,7 +19,7 @@ PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentatio
 
 @pytest.mark.parametrize("name", ["report.pdf", "Отчёт 2026.docx", "a", ".profile", "it's (1).txt", "x" * 255])
 def test_names_that_are_taken(name: str):
-    """Whatever a file system takes as one part of a path."""
+    """Any name that a file system accepts as one path component."""
     check_file_name("filename", name)
 
 

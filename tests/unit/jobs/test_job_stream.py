@@ -1,4 +1,4 @@
-"""Listeners of jobs without Redis: what a window covers, holes, and what is told of them."""
+"""Listeners of jobs without Redis: what a window covers, gaps, and what is published to them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pytest
 import highwater.api.app  # noqa: F401 - the routes know their converters once the application was put together
 from highwater.api.core.errors import BadRequestError
 from highwater.api.jobs.cli_jobs import _parsed
+from highwater.api.jobs.frames import entry_frame, gap_frames
 from highwater.api.jobs.routes import job_id_of, place_after
-from highwater.api.jobs.stream import WINDOW_MAX, Channel, JobHub, entry_frame, gap_frames
+from highwater.api.jobs.stream import WINDOW_MAX, Channel, JobHub
 from highwater.connectors.jobs.read_model import JobRead
 from highwater.connectors.jobs.streams import Entry, Reading
 from highwater.connectors.redis.link import RedisAwayError
@@ -30,7 +31,7 @@ def entry(seq: int, event_type: str = "slide_completed") -> Entry:
 
 
 def job(seq: int, status: str = "running", updated_ms: int = 0) -> JobRead:
-    """A job that has told so much."""
+    """A job that has published N events."""
     return JobRead(
         JOB, "generation", "acme", "ada", "{}", status, seq, seq, 46, 7, 15, None, 0, Decimal(0), None, None, "t/0/1",
         "t/0/1", None, 0, updated_ms, None,
@@ -100,7 +101,7 @@ async def hub(streams: Streams, jobs: Jobs) -> Any:
 
 
 async def published(frames: Any) -> list[str]:
-    """What a listener is told next: event types and numbers."""
+    """The next frames of a listener: event types and numbers."""
     found = await asyncio.wait_for(anext(frames), 5)
     return [f"{json.loads(frame.text)['event_type']} {frame.seq}" for frame in found]
 
@@ -137,7 +138,7 @@ def test_a_snapshot_ends_only_what_has_ended():
 
 
 def test_a_window_covers_its_newest_entries():
-    """Whoever is before them reads Redis; whoever is at the end has nothing to read."""
+    """A listener that is before them reads Redis; one at the end has nothing to read."""
     channel = Channel(JOB)
     assert channel.since(0) is None
     channel.add([entry(seq) for seq in range(1, 101)])
@@ -195,7 +196,7 @@ async def test_holes_are_told_wherever_they_are(hub, streams, jobs):
 
 
 async def test_a_hole_waits_for_postgres(hub, streams, jobs):
-    """Nothing behind it is told before; once PostgreSQL is back it is."""
+    """Later events are held back; they are sent once PostgreSQL has recovered."""
     streams.entries[JOB] = [entry(2)]
     jobs.found[JOB], jobs.is_up = job(2), False
     with hub.listening(JOB, 0) as listener:
@@ -209,7 +210,7 @@ async def test_a_hole_waits_for_postgres(hub, streams, jobs):
 
 
 async def test_a_stream_that_is_gone_is_told_once(hub, streams, jobs):
-    """When what was told is older than what could be on its way; an ended job ends there."""
+    """The gap is sent when the last event is too old to be in transit; an ended job ends there."""
     jobs.found[JOB] = job(5, updated_ms=NOW_MS - 1_000)
     with hub.listening(JOB, 2) as listener:
         frames = listener.frames()

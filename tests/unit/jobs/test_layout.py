@@ -63,7 +63,7 @@ def test_no_letter_is_lost(slide: Slide):
 @given(SLIDES)
 @settings(max_examples=60)
 def test_nothing_runs_over_the_edge(slide: Slide):
-    """Every line fits the width, and the points of a page its height, whatever is written."""
+    """Every line fits the width, and the points of a page fit its height, for any text."""
     for page in lay_out(slide, wide_measure):
         assert all(wide_measure(line.rstrip(), page.title_size) <= TEXT_WIDTH for line in page.title_lines)
         for paragraph in page.paragraphs:
@@ -74,7 +74,7 @@ def test_nothing_runs_over_the_edge(slide: Slide):
 
 
 def test_letters_get_smaller_before_a_page_goes_on():
-    """A few points are large, more are smaller, and too many go on on a page of the same title."""
+    """A few points are large, more are smaller, and too many continue on a page with the same title."""
     sizes = [lay_out(Slide("t", ("point",) * count), wide_measure) for count in (3, 12, 60)]
     assert [pages[0].body_size for pages in sizes[:2]] == [24.0, 16.0]
     assert [len(pages) for pages in sizes[:2]] == [1, 1]
@@ -231,7 +231,7 @@ def test_the_same_deck_is_the_same_file(seed: str):
 
 
 def test_a_table_fits_its_page():
-    """Long cells take several lines, and rows that have no room are told by number; in both files nothing is below the foot."""
+    """Long cells take several lines, and the number of omitted rows is shown; in both files nothing is below the footer."""
     rows = tuple((f"row {n}", "a cell that says a whole sentence of some length " * 3) for n in range(12))
     slide = Slide("Rows", ("A point.",), table=Table(("name", "what it says"), rows, 20))
     page = lay_out(slide, wide_measure)[-1]

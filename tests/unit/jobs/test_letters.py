@@ -56,7 +56,7 @@ def test_what_is_one_letter_stays_whole():
 
 
 def test_chinese_and_japanese_lines_break_between_letters():
-    """But none begins with a mark that closes or ends with one that opens; a long word goes on where it began."""
+    """No line begins with a closing mark or ends with an opening one; a long word continues on the line where it began."""
     assert pieces_of("日本「語」です。 a b") == ["日", "本", "「語」", "で", "す。 ", "a ", "b"]
     assert wrap("ab " + "ก" * 30, 10, 100, wide_measure)[0] == "ab " + "ก" * 14
 
@@ -85,7 +85,7 @@ def test_which_way_letters_run(text: str, base: int, shown: str):
 
 @given(TEXTS, st.integers(0, 1))
 def test_each_letter_is_shown_once(text: str, base: int):
-    """Whatever is written, in either direction."""
+    """This holds for any text, in either direction."""
     runs = shown_runs(text, levels_of(text, base), base)
     assert sorted(place for start, end, _ in runs for place in range(start, end)) == list(range(len(text)))
 
@@ -152,7 +152,7 @@ def test_letters_without_meaning_are_left_out():
 
 
 def test_symbols_without_a_font_are_left_out():
-    """And told; digits and letters of a script without a font are refused all the same."""
+    """The omission is reported; digits and letters of a script without a font are still refused."""
     written = write_pdf(Deck("a \U0001d300 b", (Slide("t", ("\U000113e1x", "p \U0001d300")),)))
     assert written.left_out == {"\U0001d300", "\U000113e1"}
     assert pypdf.PdfReader(io.BytesIO(written.content)).pages[0].extract_text().split() == ["a", "b"]

@@ -39,7 +39,7 @@ def running(**given: object) -> Job:
 
 @pytest.mark.requirement("R2.15")
 def test_a_job_that_is_taken_has_another_epoch():
-    """So that whoever had it before changes nothing (R2.15)."""
+    """So the former worker can no longer change it (R2.15)."""
     held = running(epoch=3, attempt=2)
     assert (held.status, held.epoch, held.worker, held.lease_until_ms) == (JobStatus.RUNNING, 4, 7, NOW_MS + 1_000)
     assert (held.attempt, held.caused_by) == (2, "t/0/1")
@@ -52,7 +52,7 @@ def test_a_forgotten_job_keeps_its_cause():
 
 @pytest.mark.requirement("R2.18")
 def test_a_step_forgets_failures_and_never_goes_back():
-    """7 of 15 are 46 percent (R2.18); another total does not lower what was told."""
+    """7 of 15 are 46 percent (R2.18); another total does not lower the published progress."""
     after = stepped(running(attempt=2, unusable=1, returns=1), {"slides": []}, 7, 15, lease_until_ms=5, now_ms=NOW_MS)
     assert (after.progress_pct, after.steps_done, after.steps_total) == (46, 7, 15)
     assert (after.attempt, after.unusable, after.returns, after.lease_until_ms) == (0, 0, 0, 5)
@@ -66,7 +66,7 @@ def test_a_wait_keeps_the_job_where_it_stands():
 
 
 def test_a_call_keeps_its_key_over_a_crash():
-    """The attempt is stored before the call, and whoever takes the job makes the same one."""
+    """The attempt is stored before the call, and the next worker of the job repeats the same call."""
     begun_once = begun(running())
     again = taken(returned(begun_once, NOW_MS, is_counted=True), worker=8, lease_ms=1, now_ms=NOW_MS)
     assert again.call_key("slide-8") == begun_once.call_key("slide-8") == "job-1/slide-8/1"
@@ -83,7 +83,7 @@ def test_what_is_finished_has_no_checkpoint():
 
 @pytest.mark.requirement("R2.14")
 def test_what_failed_keeps_how_far_it_came():
-    """For whoever looks why (R2.14)."""
+    """It explains the failure (R2.14)."""
     after = failed(running(checkpoint={"slides": []}, progress_pct=46), "no", NOW_MS)
     assert (after.status, after.error, after.progress_pct, after.checkpoint) == (
         JobStatus.FAILED,
@@ -110,7 +110,7 @@ def test_an_ended_job_is_never_left(status: JobStatus):
 
 
 def test_a_failed_job_is_restarted_where_it_was():
-    """What was made, told and paid stays; its calls go on from their number and are limited anew."""
+    """Results, published progress and paid calls are kept; its calls continue from their number with a new limit."""
     held = begun(begun(running(checkpoint={"slides": []}, progress_pct=46, seq=7, tokens=5, returns=2, unusable=1)))
     after = restarted(failed(held, "no", NOW_MS), NOW_MS + 1)
     assert (after.status, after.epoch, after.error, after.completed_ms) == (
@@ -135,7 +135,7 @@ def test_nothing_else_is_restarted(status: JobStatus):
 
 
 def test_a_revoked_job_is_fenced():
-    """Whoever works on it finds another epoch."""
+    """Its worker finds another epoch."""
     held = running()
     after = revoked(held, "not wanted", NOW_MS)
     assert (after.status, after.epoch, after.worker, after.error) == (

@@ -1,4 +1,4 @@
-"""What watchers are told and what the next worker finds."""
+"""The progress that watchers get and the state that the next worker finds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_percents_never_pass_what_is_done(total: int, done: int):
 
 
 def job(**more: object) -> Job:
-    """A job that has told five things."""
+    """A job that has published five events."""
     return Job("job-1", Kind.GENERATION, "acme", "ada", "{}", JobStatus.RUNNING, seq=5, progress_pct=46, **more)  # type: ignore[arg-type]
 
 

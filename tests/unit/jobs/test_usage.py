@@ -1,4 +1,4 @@
-"""Usage: each counts once whatever comes again, totals are sums, and they are told at the quarters of an hour."""
+"""Usage: each counts once under any redelivery, totals are sums, and they are published each quarter of an hour."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ def used(seq: int, *, org: str = "acme", period: str = "2026-11", **more: int) -
         "slides": 15,
         "tokens": 20_000,
         "cost_cents": 29,
+        "built_in_tokens": 0,
         "at": NOON,
         **more,
     }  # type: ignore[typeddict-item]
@@ -79,7 +80,7 @@ def deliveries(draw: Any) -> tuple[list[UsageRecorded], list[UsageRecorded]]:
 
 @given(deliveries())
 def test_each_usage_counts_once(case: tuple[list[UsageRecorded], list[UsageRecorded]]):
-    """Whatever is delivered again and in whatever order: the totals are the sums, and every number is accounted for."""
+    """Under any redelivery and order the totals are the sums, and every number is accounted for."""
     events, delivered = case
     row = counted(delivered)
     assert row is not None
@@ -105,7 +106,7 @@ def test_totals_never_fall(case: tuple[list[UsageRecorded], list[UsageRecorded]]
 
 
 def test_a_repeat_changes_nothing():
-    """Not even when it is to be told: what was told is not told again for it."""
+    """A total that was published is not published again for it, not even while it is due."""
     row = counted([used(1)])
     assert row is not None
     told = flushed(row)
@@ -229,7 +230,7 @@ class Case:
         await self.take(TICK, {"number": now // 30_000, "now": now})
 
     def published(self) -> list[tuple[str, int, int]]:
-        """What was told: organization, last number, cents."""
+        """The published totals: organization, last number, cents."""
         return [(e["organization_id"], e["upto_seq"], e["cost_cents"]) for t, e, _ in self.sent if t == USAGE_FLUSHED]
 
 
@@ -251,7 +252,7 @@ async def test_totals_are_told_when_a_tick_crosses_a_quarter():
 
 
 async def test_restarts_between_flushes_change_nothing():
-    """Each job three times and two workers between two boundaries: told at the boundary all the same, each job once."""
+    """Each job comes three times, with two workers between two boundaries: at the boundary each job is still published once."""
     case = Case()
     await case.tick(NOON + MINUTE)
     for seq in (1, 2, 3):
@@ -266,7 +267,7 @@ async def test_restarts_between_flushes_change_nothing():
 
 
 async def test_rows_are_written_after_the_acknowledgement():
-    """Until the broker has the totals, the row says that they are to be told: a crash before repeats them."""
+    """Until the broker has the totals, the row says that they must be published: a crash before repeats them."""
     case = Case()
     await case.take(USAGE_RECORDED, used(1))
     before = dict(case.rows)
@@ -303,7 +304,7 @@ async def test_two_months_of_an_organization_are_told_in_two_ticks():
 
 
 async def test_a_tick_touches_no_more_than_its_bound():
-    """The rest is told at the next one."""
+    """The rest is published at the next tick."""
     case = Case()
     for number in range(ROWS_PER_TICK_MAX + 3):
         await case.take(USAGE_RECORDED, used(1, org=f"org-{number:05d}"))
@@ -314,7 +315,7 @@ async def test_a_tick_touches_no_more_than_its_bound():
 
 
 async def test_a_row_that_was_left_over_is_not_put_off():
-    """Used again before the next tick, it is told at that one all the same."""
+    """If it is used again before the next tick, it is still published at that tick."""
     case = Case()
     await case.tick(NOON - MINUTE)
     for number in range(ROWS_PER_TICK_MAX + 1):

@@ -1,4 +1,4 @@
-"""What a bell of resting consumers tells its client: only the partitions that are added or go."""
+"""The changes that a bell of resting consumers passes to its client: only added and removed partitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from highwater.connectors.kafka.resting import _Bell
 
 
 class Client:
-    """Notes what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, list[tuple[int, int]]]] = []
@@ -25,7 +25,7 @@ class Client:
         self.told.append(("remove", [(one.partition, 0) for one in partitions]))
 
     def taken(self) -> list[tuple[str, list[tuple[int, int]]]]:
-        """What it was told since it was last asked."""
+        """Its calls since the last query."""
         told, self.told = self.told, []
         return told
 
@@ -38,7 +38,7 @@ def silent() -> _Bell:
 
 
 def test_partitions_that_stay_are_left_alone():
-    """One who comes and one who goes start nobody else's fetch anew."""
+    """A consumer that joins and one that leaves do not restart the fetch of others."""
     bell, client = silent(), Client()
     bell.wait("a", {("t", 0): 5, ("t", 1): 7}, lambda: None)
     bell.wait("b", {("t", 2): 0}, lambda: None)
@@ -47,14 +47,14 @@ def test_partitions_that_stay_are_left_alone():
     bell.leave("b")
     bell.wait("c", {("t", 1): 4, ("t", 3): 9}, lambda: None)
     bell._assign(client)  # type: ignore[arg-type]
-    # Another who reads a partition from before begins there.
+    # Another consumer with an earlier position of a partition begins there.
     assert client.taken() == [("remove", [(1, 0), (2, 0)]), ("add", [(1, 4), (3, 9)])]
     bell._assign(client)  # type: ignore[arg-type]
     assert client.taken() == []
 
 
 def test_who_waits_once_more_for_a_record_that_was_taken_is_woken_by_it():
-    """The client has it, and would go on behind it."""
+    """The client has it already, and would continue after it."""
     bell, client, rung = silent(), Client(), threading.Event()
     places = {("t", 0): 5, ("t", 1): 7}
     bell.wait("a", places, rung.set)

@@ -37,7 +37,9 @@ def test_what_passes_is_repeated_without_end(sqlstate: str, events: int):
 
 @pytest.mark.parametrize("sqlstate", PASSING)
 def test_only_what_may_come_of_its_size_splits_a_batch(sqlstate: str):
-    """A batch that is cancelled again and again, as by `statement_timeout`, is tried with fewer events; away is away."""
+    """A batch that is cancelled repeatedly, as by `statement_timeout`, is retried with fewer events; an unavailable service
+    does not split it.
+    """
     with pytest.raises(UnavailableError) as raised, converting_to_unavailable():
         raise answered(sqlstate)
     is_large = sqlstate in {"57014", "53200"}
@@ -70,7 +72,7 @@ def test_what_the_data_is_to_blame_for_is_found_and_put_aside(error: Exception):
 
 @pytest.mark.parametrize("error", [UnavailableError(), ModelUnavailableError(), TimeoutError(), ConnectionResetError()])
 def test_what_is_away_is_waited_for(error: Exception):
-    """Whatever service it is."""
+    """This holds for any service."""
     assert after_failure(error, events=1, refusals=0) is Following.REPEAT
 
 

@@ -59,7 +59,7 @@ def test_a_dead_letter_is_the_record_and_why():
 
 
 def test_a_detail_fits_a_screen():
-    """A decoder's message may quote a whole event; what is kept of it is bounded, whatever characters it holds."""
+    """A decoder's message may quote a whole event; the kept part is bounded, with any characters."""
     headers = dict(dead_letter_row(letter(RECORD, "\ud800" * 10_000), group="users", now_ms=0).headers)
     assert headers["dlq_detail"] == b"?" * 500
 

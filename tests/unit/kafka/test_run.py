@@ -63,7 +63,7 @@ async def test_a_connector_that_ended_for_an_unavailable_part_is_run_again() -> 
 
 
 async def test_a_fault_of_the_program_ends_it() -> None:
-    """Also beside an error that would pass: the process must not go on without what failed."""
+    """This holds beside a transient error too: the process must not continue without the failed task."""
     group = ExceptionGroup("unhandled errors", [UnavailableError("Kafka is away"), ValueError("no vector")])
     connector = Failing([group], {})
     with pytest.raises(ExceptionGroup, match="unhandled errors"):

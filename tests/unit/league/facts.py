@@ -18,13 +18,13 @@ SAMPLE = ROOT / "api" / "sample" / "season.json.gz"
 SEASON = "s"
 KICKOFF_MS = 1_535_200_200_000  # 2018-08-25T12:30:00Z
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
-# A machine that has other work to do is no failure of a law.
+# A busy machine does not break the invariant.
 unhurried = settings(deadline=None)
 SCHEDULED, UPDATED, FINALIZED = "league.match-scheduled", "league.match-updated", "league.match-finalized"
 
 
 def scheduled(home: str, away: str, **more: Any) -> Match:
-    """A match nobody has played; its id is made of its teams unless told."""
+    """A match that has not been played; its id is made of its teams by default."""
     told = {"match_id": f"{home}-{away}", "season": SEASON, "round": "Matchday 1", "kickoff_ms": KICKOFF_MS}
     return Match(**{**told, "home": home, "away": away, "schedule_by": Cause(1, f"{SCHEDULED}/0/1"), **more})
 

@@ -62,7 +62,7 @@ def row(**more: Any) -> Row:
 @pytest.mark.requirement("R4.4", "R4.30")
 @pytest.mark.parametrize("what", [["result"], ["schedule"], ["score", "result"], ["schedule", "score"], [], ["other"]])
 def test_a_result_or_a_date_names_them_all(what: list[str]):
-    """Each of R4.30's documents, once; a change that nobody knows counts as one of everything."""
+    """Each of R4.30's documents, once; an unknown change counts as one of everything."""
     keys = affected_keys(None, changed(*what))
     assert set(keys) == OF_A_RESULT
     assert len(keys) == len(set(keys))
@@ -97,7 +97,7 @@ def test_former_teams_are_named():
 
 
 def test_what_people_watch_comes_first():
-    """The page of the match in play is the first to be made anew."""
+    """The page of the match in play is rebuilt first."""
     assert affected_keys(None, changed("result"))[:2] == ["md:m:live", "public:matches:live"]
 
 
@@ -105,6 +105,6 @@ def test_what_people_watch_comes_first():
     st.lists(st.sampled_from(["schedule", "score", "result"]), unique=True), st.text(min_size=1), st.text(min_size=1)
 )
 def test_every_key_names_a_document(what: list[str], season: str, match_id: str):
-    """Whatever a season or a match is called, each key is one of the catalogue."""
+    """For any name of a season or a match, each key is one of the catalogue."""
     keys = affected_keys(None, changed(*what, season=season, match_id=match_id))
     assert all(resource_of(key) is not None for key in keys)

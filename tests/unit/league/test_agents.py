@@ -40,7 +40,7 @@ class Case(Driver):
         await super().tick(now_ms, partitions=partitions)
 
     async def change(self, match_id: str = "m", **more: Any) -> None:
-        """A match is told."""
+        """A change of a match."""
         event = {
             "match_id": match_id,
             "season": "s",
@@ -103,7 +103,7 @@ async def test_a_repetition_is_told_again():
 
 
 async def test_after_a_restart_only_what_is_still_due_is_told():
-    """Another worker prewarms nothing twice, and tells the end of a live page that fell into the gap, once."""
+    """Another worker prewarms nothing twice, and publishes the end of a live page during the gap once."""
     case = Case()
     await case.change()
     await case.tick(OPENS)
@@ -119,7 +119,7 @@ async def test_after_a_restart_only_what_is_still_due_is_told():
 
 
 async def test_one_worker_tells_start_and_end():
-    """Without any restart the window's start and the end of the live page are told at their ticks, each once."""
+    """Without a restart the window's start and the end of the live page are published at their ticks, each once."""
     case = Case()
     await case.change()
     for now in (OPENS - MINUTE, OPENS, KICKOFF, KICKOFF + 5 * HOUR - MINUTE, KICKOFF + 5 * HOUR, KICKOFF + 6 * HOUR):
@@ -158,7 +158,7 @@ async def test_a_tick_deals_with_a_bounded_number_of_matches():
 
 
 async def test_a_repeated_tick_does_nothing():
-    """A tick that comes again, or late, tells nothing."""
+    """A repeated or late tick publishes nothing."""
     case = Case()
     await case.tick(OPENS + MINUTE)
     await case.change()

@@ -133,7 +133,7 @@ def test_two_legs_are_one_tie():
 
 
 def test_a_level_tie_was_won_by_who_plays_on():
-    """Extra time and penalties are not in the results; the next round tells, the match for third place does not."""
+    """Extra time and penalties are not in the results; the next round decides, the match for third place does not."""
     level = final("A", "B", 1, 1, round="Semi-final")
     to_come = [scheduled("A", "C", round="Final"), scheduled("D", "B", round="Third place")]
     assert ties(bracket(SEASON, [level]))["semi-final"] == [("A", "B", 1, 1, None)]
@@ -142,7 +142,7 @@ def test_a_level_tie_was_won_by_who_plays_on():
 
 
 def test_a_cancelled_match_is_not_in_it():
-    """What is not played is no tie."""
+    """A match that is not played is not a tie."""
     assert bracket(SEASON, [scheduled("A", "B", round="Final", status=Status.CANCELLED)])["rounds"] == []
 
 

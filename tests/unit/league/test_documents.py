@@ -70,7 +70,9 @@ def comment(offset: int, arrived_ms: int = 1, posted_ms: int = 0) -> Comment:
 
 
 def test_the_latest_comments():
-    """The newest first by the log, whatever times they claim; of one batch 10 is later than 9; no more than are shown."""
+    """They are ordered by the log, newest first, with any claimed times; in one batch 10 is later than 9; the number is
+    limited.
+    """
     found = match_comments("m", [comment(9), comment(10), comment(8, posted_ms=10**12), comment(1, arrived_ms=2)])
     assert [one["text"] for one in found["comments"]] == ["1", "10", "9", "8"]
     assert found["comments"][-1] == {"user_id": "u", "text": "8", "posted_at": "2001-09-09T01:46:40Z"}

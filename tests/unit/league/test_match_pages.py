@@ -1,4 +1,4 @@
-"""A match composed of two documents: its tag, its number, and what becomes of it when the live part is taken away."""
+"""A match composed of two documents: its ETag, its number, and what happens when the live part is removed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ META, LIVE = "md:m:meta", "md:m:live"
 
 
 class _Documents:
-    """Documents by key; one that is not there is an error, one that is an error is raised."""
+    """Documents by key; a missing one is an error, and an error is raised."""
 
     def __init__(self) -> None:
         self.held: dict[str, Served | Exception] = {META: _served(5), LIVE: _served(8, "league.vote-cast/0/3")}
@@ -75,7 +75,7 @@ def matches(documents: _Documents) -> MatchDocuments:
 
 
 async def test_the_tag_names_both_versions_and_the_number_is_their_sum(documents, matches) -> None:
-    """Both heads are asked for at once; the body is of exactly these versions."""
+    """Both heads are requested at once; the body is of exactly these versions."""
     parts = await matches.read("m")
     head = parts.served.head
     assert (head.etag, head.version, head.caused_by) == ("md-5+md-8", 13, "league.vote-cast/0/3")
@@ -101,7 +101,7 @@ async def test_it_is_as_good_as_the_worse_of_the_two(documents, matches) -> None
 
 
 async def test_without_its_live_part_it_stays_and_its_number_does_not_fall(documents, matches) -> None:
-    """`live` is null under a tag of its own, and the number rises by one; from then on only one part is asked for."""
+    """`live` is null with its own ETag, and the number rises by one; from then on only one part is requested."""
     before = (await matches.read("m")).served.head
     del documents.held[LIVE]
     parts = await matches.read("m")
@@ -114,7 +114,7 @@ async def test_without_its_live_part_it_stays_and_its_number_does_not_fall(docum
 
 
 async def test_a_correction_brings_the_live_part_back(documents, matches) -> None:
-    """A new version of the other part makes both be asked for again, and so does a read with a position."""
+    """A new version of the other part, or a read with a position, makes both be requested again."""
     live = documents.held.pop(LIVE)
     gone = (await matches.read("m")).served.head
     documents.held[LIVE] = live
@@ -143,7 +143,7 @@ async def test_a_match_that_never_had_a_live_part_has_a_number(matches, document
     ],
 )
 async def test_what_is_not_there_or_not_yet_is_said(documents, matches, meta: Any, live: Any, expected: Any) -> None:
-    """No match is 404 whatever the live part says; a part that is being made is waited for by the reader."""
+    """A missing match is 404 with any live part; the reader waits for a part that is being built."""
     documents.held = {META: meta, LIVE: live}
     with pytest.raises(expected):
         await matches.read("m")

@@ -1,4 +1,4 @@
-"""A match under its events: the last word counts, a repeat is none, a result is only undone by a result."""
+"""A match after its events: the last event counts, a repeat is ignored, and only a result replaces a result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEASON = "2018-19_en.1"
 
 
 def cause(arrived_ms: int, offset: int | None = None) -> Cause:
-    """An event at a time; events of one time are told apart by their offset."""
+    """An event at a time; events of one time differ by their offset."""
     return Cause(arrived_ms, f"t/0/{arrived_ms if offset is None else offset}")
 
 
@@ -93,7 +93,7 @@ def test_a_result_is_not_undone_by_a_score():
 
 
 def test_a_result_is_corrected_by_a_later_result_only():
-    """The same result again, whenever it was told, and an older one change nothing; another later one does."""
+    """The same result again, at any time, and an older one change nothing; a later different one does."""
     final = known(finalized(9, 2, 1))
     assert fold_match(final, [finalized(20, 2, 1)]) == Folded(final)
     assert fold_match(final, [finalized(5, 0, 0)]) == Folded(final)
@@ -102,7 +102,7 @@ def test_a_result_is_corrected_by_a_later_result_only():
 
 
 def test_a_result_that_says_the_same_as_a_score_is_a_result():
-    """A final score equal to the last score in play makes the match final all the same."""
+    """A final score equal to the last score in play still makes the match final."""
     assert score(known(updated(5, 2, 1), finalized(9, 2, 1))) == (2, 1, State.FINAL)
 
 
@@ -115,7 +115,7 @@ def test_a_match_may_be_put_off_and_keeps_its_score(status: Status):
 
 
 def test_a_match_keeps_its_season():
-    """Whatever names another season is refused, each event by itself, and those around it count."""
+    """An event that names another season is refused alone, and the events around it count."""
     wrong = [scheduled(3, season="x", kickoff=5), updated(4, 5, 5, season="x"), finalized(6, 6, 6, season="x")]
     folded = fold_match(known(), [*wrong, updated(5, 1, 0)])
     assert (list(folded.refused), score(folded.match), folded.changed) == (wrong, (1, 0, State.LIVE), ("score",))
@@ -131,7 +131,7 @@ def test_a_match_that_is_not_known_has_no_result():
     ("home", "away", "former"), [("A", "B", []), ("B", "A", []), ("A", "C", ["B"]), ("C", "D", ["A", "B"])]
 )
 def test_teams_that_are_no_longer_named(home: str, away: str, former: list[str]):
-    """A team that the schedule names no more is told, so that its page loses the match; changed sides are none."""
+    """A team that the schedule no longer names is published, so that its page loses the match; swapped sides do not count."""
     before = known()
     after = fold_match(before, [scheduled(3, home=home, away=away)]).match
     assert after is not None
@@ -174,7 +174,7 @@ def test_cutting_the_log_into_batches_changes_nothing(events: list[tuple[str, di
 
 @given(LOGS)
 def test_reading_the_log_again_changes_nothing(events: list[tuple[str, dict[str, Any]]]):
-    """Any part of what was read, read again, is no change: nothing to write and nobody to tell."""
+    """Reading any part of the log again is not a change: nothing is written or published."""
     steps = log_of(events)
     match = fold_match(None, steps).match
     for step in steps:
@@ -184,7 +184,7 @@ def test_reading_the_log_again_changes_nothing(events: list[tuple[str, dict[str,
 
 @given(LOGS)
 def test_the_last_word_counts(events: list[tuple[str, dict[str, Any]]]):
-    """The schedule is the last one told, the result the last one told, the score in play the last before the result."""
+    """The last schedule and the last result count, and the last score in play before the result."""
     steps = log_of(events)
     match = fold_match(None, steps).match
     assert match is not None
@@ -198,7 +198,7 @@ def test_the_last_word_counts(events: list[tuple[str, dict[str, Any]]]):
 
 @given(LOGS)
 def test_a_change_is_a_change(events: list[tuple[str, dict[str, Any]]]):
-    """One event changes its own part or nothing, and the match differs exactly when something is told."""
+    """One event changes its own part or nothing, and the match differs exactly if a change is published."""
     match: Match | None = None
     for step in log_of(events):
         folded = fold_match(match, [step])
@@ -221,7 +221,7 @@ def test_a_repeated_vote_is_remembered_and_not_told():
 
 
 def test_a_vote_there_and_back_is_not_told():
-    """Two changes of mind within a window that end where it began tell nobody."""
+    """Two changes within a window that end at the original choice publish nothing."""
     held = {("m", "u"): vote("u", "home", 1, 1)}
     settled = settle_words(held, [vote("u", "away", 2, 2), vote("u", "home", 3, 3)])
     assert ([word.cause.arrived_ms for word in settled.stored], settled.changed) == ([3], ())
@@ -232,7 +232,7 @@ VOTES = st.lists(st.tuples(st.sampled_from("uvw"), st.sampled_from(["home", "dra
 
 @given(VOTES, st.randoms(use_true_random=False), st.integers(1, 6))
 def test_the_last_vote_of_each_counts(votes: list[tuple[str, str]], random: Any, size: int):
-    """In whatever order and batches votes come, the last in the log counts; read again they change nothing."""
+    """In any order and batches of votes, the last in the log counts; reading them again changes nothing."""
     log = [vote(user, choice, n // 4, n) for n, (user, choice) in enumerate(votes)]
     held: dict[tuple[str, str], Word] = {}
     shuffled = random.sample(log, len(log))

@@ -78,7 +78,7 @@ def test_a_pool_with_nothing_left_is_a_wait() -> None:
 
 
 def test_a_part_that_is_away_says_so_beside_what_it_counted_last() -> None:
-    """And one that was away in between is counted around it."""
+    """A part that was unavailable in between is counted around the gap."""
     report = _of(
         _look(0, redis=_redis(3, 1), database=DatabaseCounters(50, 1, None)),
         _look(10, redis=None, database=None, pool={}),

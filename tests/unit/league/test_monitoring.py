@@ -22,12 +22,12 @@ def verdict(*increases: Sample, base: Sample | None = None) -> Verdict:
 
 
 def reads(hits: int, misses: int, evicted: int = 0) -> Sample:
-    """The base plus so many reads."""
+    """The base plus N reads."""
     return Sample(NOW, hits=1_000 + hits, misses=500 + misses, evicted_keys=9 + evicted)
 
 
 def answers(*counts: int) -> Verdict:
-    """The verdict on so many answers up to each bound, after a base of other answers."""
+    """The verdict on these numbers of answers up to each bound, after a base of other answers."""
     base = dict.fromkeys(BOUNDS, 7.0)
     later = {bound: 7.0 + count for bound, count in zip(BOUNDS, counts, strict=True)}
     return upgrade_verdict([Sample(NOW - MINUTE, latency=base), Sample(NOW, latency=later)], NOW)
@@ -60,7 +60,7 @@ def test_a_ratio_below_85_of_at_least_100(hits: int, misses: int, expected: list
 
 @pytest.mark.requirement("R4.41")
 def test_one_evicted_key_is_enough():
-    """An eviction asks for more memory, whatever the ratio and however few requests; earlier ones are the past."""
+    """An eviction recommends more memory, at any ratio and number of requests; earlier ones are ignored."""
     assert names(verdict(reads(0, 0))) == []
     assert names(verdict(reads(10, 0, evicted=1))) == ["evicted_keys"]
     assert verdict(reads(10, 0, evicted=3)).evicted_keys == 3
@@ -98,20 +98,20 @@ def test_the_span_is_five_minutes():
 
 
 def test_a_restarted_source_counts_from_zero():
-    """Counters that fell began anew: what they show since then counts, and nothing is negative."""
+    """Counters that fell were restarted: their present value counts, and nothing is negative."""
     restarted = Sample(NOW - MINUTE, hits=30, misses=70, evicted_keys=0)
     found = verdict(restarted, Sample(NOW, hits=60, misses=140, evicted_keys=0))
     assert (found.requests, found.hit_ratio, found.evicted_keys) == (200, 0.3, 0)
 
 
 def test_all_counters_of_a_restarted_source_restart():
-    """One counter that fell tells that another, which is higher than before, began at zero too."""
+    """One counter that fell shows that another, which is higher than before, restarted at zero too."""
     found = verdict(Sample(NOW, hits=1_200, misses=0, evicted_keys=12))
     assert (found.requests, found.evicted_keys) == (1_200, 12)
 
 
 def test_a_restarted_histogram_counts_from_zero():
-    """A process that began anew, also one of a program with other bounds, brings no negative answers."""
+    """A restarted process, also one with other bounds, gives no negative answers."""
     before = Sample(NOW - MINUTE, latency=dict.fromkeys(BOUNDS, 1_000.0))
     fell = Sample(NOW, latency={0.5: 0, 1.0: 0, 2.5: 200, math.inf: 200})
     other_bounds = Sample(NOW, latency={2.0: 1_100, math.inf: 1_200})
@@ -120,7 +120,7 @@ def test_a_restarted_histogram_counts_from_zero():
 
 
 def test_sources_are_summed():
-    """Several processes count together, each against its own past, in whatever order their samples come."""
+    """Several processes count together, each against its own past, in any order of their samples."""
     samples = [
         Sample(NOW, "b", hits=10, misses=40),
         Sample(NOW - MINUTE, "a", hits=500, misses=500),
@@ -144,7 +144,7 @@ def test_quantiles_are_those_of_prometheus():
 
 @given(st.lists(st.floats(0.0, 3.0), min_size=1, max_size=60), st.floats(0.01, 1.0))
 def test_a_quantile_lies_in_the_bucket_of_the_true_one(seconds: list[float], share: float):
-    """Whatever was measured, the estimate is in the bucket that holds the true quantile."""
+    """For any measurements, the estimate is in the bucket that contains the true quantile."""
     latency = {bound: float(sum(one <= bound for one in seconds)) for bound in BOUNDS}
     true = sorted(seconds)[math.ceil(share * len(seconds) - 1e-9) - 1]
     found = quantile_seconds(latency, share)

@@ -101,7 +101,7 @@ def test_kickoff_is_the_local_time_of_the_league(told, zone, kickoff, time_unkno
      ("FINISHED", None), ("", None)],
 )  # fmt: skip
 def test_status_is_what_the_schedule_knows(told, status):
-    """Postponed and cancelled are told in any spelling; what follows from the result is not."""
+    """Postponed and cancelled are recognized in any spelling; a status that follows from the result is not."""
     assert only(entry(status=told)).scheduled["status"] == status
 
 
@@ -123,7 +123,7 @@ def test_of_a_repeated_match_the_last_entry_counts():
 
 
 def test_as_of_holds_back_results_alone():
-    """A result counts from the very moment two hours after kickoff; the schedule is whole all the same."""
+    """A result counts from exactly two hours after kickoff; the schedule is still complete."""
     rows = [entry(score={"ft": [2, 1]}), entry(team1="Fulham", time="18:00", score={"ft": [0, 0]})]
     end_ms = ms_from_iso("2018-08-18T19:30Z")
     for as_of_ms, results in ((end_ms - 1, 0), (end_ms, 1), (end_ms + 1_800_000, 2), (None, 2)):
@@ -172,7 +172,7 @@ def test_a_bad_entry_is_named_and_harms_no_other(bad, reason):
 
 
 def test_a_bad_round_is_one_bad_entry():
-    """Numbers count entries over rounds; a round that is none is one of them."""
+    """Numbers count entries over rounds; an invalid round is one of them."""
     matches = [{"date": "2018-08-18", "team1": "A", "team2": "B"}]
     rounds = [{"name": "1", "matches": matches}, {"name": "2"}, {"name": "3", "matches": [*matches, 7]}]
     found = parse_season(json.dumps({"rounds": rounds}).encode(), S)

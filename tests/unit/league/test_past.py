@@ -33,7 +33,7 @@ def change(offset: int, match: Match) -> Change:
 
 
 def test_the_last_change_of_a_match_counts_until_then() -> None:
-    """A result that was corrected later stands as it was first told; a score in play is no result."""
+    """A result that was corrected later has its original value; a score in play is not a result."""
     steps = [
         scheduled("A", "B"),
         live("A", "B", 1, 0),
@@ -56,7 +56,7 @@ def test_the_last_change_of_a_match_counts_until_then() -> None:
 
 
 def test_after_every_change_the_table_is_that_of_the_season() -> None:
-    """Whatever the order of the matches in the log."""
+    """This holds for any order of the matches in the log."""
     pairs = [(a, b) for a in "ABCDE" for b in "ABCDE" if a != b]
     matches = [final(a, b, number * 7 % 5, number * 3 % 4) for number, (a, b) in enumerate(pairs)]
     steps = [scheduled(a, b) for a, b in pairs] + sorted(matches, key=lambda match: match.match_id[::-1])

@@ -109,7 +109,7 @@ def test_outcomes_mirror(home: int, away: int):
 
 
 def test_what_a_user_predicted():
-    """The latest kickoff first; whether it counts; what came of it once it is final; no score in play."""
+    """The latest kickoff comes first; each has whether it counts, and its outcome once it is final; scores in play are absent."""
     held = [
         Stake(final("A", "B", 2, 1), vote("home"), predicts(2, 1)),
         Stake(live("C", "D", 1, 0, kickoff_ms=KICKOFF_MS + DAY_MS), vote("away")),
@@ -141,7 +141,7 @@ def test_the_event_behind_what_a_user_predicted():
 
 
 def test_achievements():
-    """Counted from what was said and what came of it; reached at the number needed, not before."""
+    """They are counted from predictions and outcomes, and reached exactly at the needed number."""
     held = [Stake(final("A", "B", 1, 0, match_id=f"m{n}"), vote("home", LATE if n == 9 else EARLY)) for n in range(10)]
     held.append(Stake(final("C", "D", 2, 2), None, predicts(2, 2)))
     found = {

@@ -124,7 +124,7 @@ def test_making_may_take_ten_seconds(kind: str):
 @pytest.mark.parametrize("kind", KINDS)
 @given(about=ids)
 def test_every_key_names_its_document(kind: str, about: str):
-    """From a document to its key and back, whatever it is about."""
+    """The key of a document resolves to the same document, for every kind."""
     one = resource(kind, about) if KINDS[kind].has_id else resource(kind)
     assert resource_of(one.key) == one
 
@@ -162,5 +162,5 @@ def test_documents_are_fed_by_topics_of_outsiders():
     [*documents_of_user("u"), *documents_of_votes("m"), resource("match_comments", "m"), resource("leaderboard", "1")],
 )
 def test_an_erasure_is_a_token_of_the_documents_that_it_changes(found: Resource):
-    """Whoever erased a user may ask for what is shown since."""
+    """The caller of an erasure may request what is shown since."""
     assert "feeds.user-erased" in found.kind.topics

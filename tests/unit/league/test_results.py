@@ -15,7 +15,7 @@ from tests.unit.league.facts import HOUR_MS, KICKOFF_MS, SEASON, final, live, sc
 
 
 def test_only_results_the_newest_first():
-    """Matches to come and in play are none; of one kickoff the home teams are in order."""
+    """Future matches and those in play are left out; matches of one kickoff are ordered by home team."""
     found = results(
         SEASON,
         [
@@ -47,7 +47,7 @@ def test_laws(matches: list[Match], chance: Any):
 
 
 def test_a_match_to_come_is_not_behind_it():
-    """A date told after the last result is not the event behind the results."""
+    """A date that was published after the last result is not the event behind the results."""
     matches = [final("A", "B", 1, 0), scheduled("C", "D", schedule_by=Cause(99, "later/0/1"))]
     assert newest(results_causes(matches)) == "league.match-finalized/0/1"
     assert newest(results_causes(matches[1:])) == ""

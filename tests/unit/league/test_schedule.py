@@ -1,4 +1,4 @@
-"""The schedule: its order, and that a goal in play is no news to it."""
+"""The schedule: its order, and that a goal in play does not change it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_what_a_match_shows():
 @unhurried
 @given(seasons())
 def test_every_match_is_in_it_once(matches: list[Match]):
-    """No match is lost or shown twice, whatever its status."""
+    """A match with any status is listed exactly once."""
     assert sorted(m.match_id for m in matches) == sorted(i for _, held in ids(schedule(SEASON, matches)) for i in held)
 
 

@@ -1,4 +1,4 @@
-"""The table: laws over any season, and a real season computed a second time in another way."""
+"""The table: invariants over any season, and a real season computed a second time in another way."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ STEPS = st.tuples(
 @unhurried
 @given(st.lists(STEPS, max_size=40))
 def test_folding_event_by_event_comes_to_the_table_of_the_last_results(steps: list[tuple[str, int, int, int]]):
-    """After any events the table is that of the results told last, counted from scratch."""
+    """After any events the table is that of the last results, counted from scratch."""
     held: dict[int, Match] = {}
     last: dict[int, tuple[int, int]] = {}
     for offset, (kind, number, home_goals, away_goals) in enumerate(steps):

@@ -1,4 +1,4 @@
-"""Rows of matches: how changes merge, when a row is due, and what is told then."""
+"""Rows of matches: how changes merge, when a row is due, and what is published then."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OPTIONS = WindowOptions()
 
 
 def changed(revision: int = 1, **more: Any) -> MatchChanged:
-    """A match as the sink tells it."""
+    """A match as the sink publishes it."""
     event: Any = {
         "match_id": "m",
         "season": "s",
@@ -97,14 +97,14 @@ def test_an_older_revision_changes_nothing():
 
 
 def test_a_newer_revision_keeps_what_was_told():
-    """The end that was told is remembered through changes, so that the same end is not told again."""
+    """The published end is remembered through changes, so that the same end is not published again."""
     known = replace(row(revision=1), over_told_ms=5)
     assert apply_changed(known, changed(2)).over_told_ms == 5
 
 
 @pytest.mark.parametrize("wrong", [{"status": "moved"}, {"state": "over"}])
 def test_a_state_that_is_none_is_refused(wrong: dict[str, str]):
-    """An event that nobody understands goes to the dead letters, not into a row."""
+    """An invalid event goes to the dead letters, not into a row."""
     with pytest.raises(InvalidEventError):
         apply_changed(None, changed(**wrong))
 
@@ -120,7 +120,7 @@ def test_a_live_page_ends_three_hours_after_the_match():
 
 
 def test_wrong_times_of_results_neither_keep_nor_end_a_page():
-    """A result told for the year 9999 counts a day after kickoff, one told before kickoff counts from kickoff."""
+    """A result with the year 9999 counts a day after kickoff, one before kickoff counts from kickoff."""
     assert live_ends_ms(final(253_402_300_799_999), OPTIONS) == KICKOFF + DAY + 3 * HOUR
     assert live_ends_ms(final(0), OPTIONS) == KICKOFF + 3 * HOUR
 
@@ -135,7 +135,7 @@ def test_a_match_is_due_when_its_window_begins_and_when_it_is_long_over():
 
 
 def test_a_match_of_years_ago_is_never_due_again():
-    """Once its end was told, an old match costs nothing; before, only that."""
+    """Once its end was published, an old match costs nothing; before that, only the publication."""
     old = final(KICKOFF + 2 * HOUR)
     now = KICKOFF + 3_650 * DAY
     assert due_ms(old, None, OPTIONS, now) == KICKOFF + 5 * HOUR
@@ -143,7 +143,7 @@ def test_a_match_of_years_ago_is_never_due_again():
 
 
 def test_another_date_is_due_again():
-    """A match that moved is prewarmed for its new date, though its season was for the old one; a new result ends it anew."""
+    """A moved match is prewarmed for its new date, though its season was for the old one; a new result ends it again."""
     moved = apply_changed(with_end_reported(row(), OPTIONS), changed(2, kickoff=KICKOFF + DAY))
     assert due_ms(moved, OPENS, OPTIONS, OPENS + HOUR) == OPENS + DAY
     corrected = apply_changed(
@@ -189,7 +189,7 @@ def test_seasons_of_the_past_are_not_prewarmed():
     histories(), st.integers(KICKOFF - 2 * DAY, KICKOFF + 12 * DAY), st.none() | st.integers(OPENS - DAY, OPENS + DAY)
 )
 def test_a_row_that_was_dealt_with_is_not_due_at_once(events: list[MatchChanged], now: int, prewarmed: int | None):
-    """After everything due was told, the next due time lies ahead: a tick never turns in place."""
+    """After everything due was published, the next due time lies ahead: a tick never loops."""
     one = apply_changed(None, events[-1])
     known = {} if prewarmed is None else {"s": prewarmed}
     due = judge([one], known, OPTIONS, now)

@@ -59,7 +59,9 @@ def test_before_the_first_result():
 
 
 def test_top_matches_and_runs():
-    """A draw is no win; of equal measure the earlier match leads; runs follow kickoffs and end with another outcome."""
+    """A draw does not count as a win; of equal values the earlier match leads; runs follow kickoffs and end with another
+    outcome.
+    """
     matches = [
         final("A", "B", 1, 0, kickoff_ms=KICKOFF_MS),
         final("A", "C", 4, 4, kickoff_ms=KICKOFF_MS + DAY_MS),
@@ -90,7 +92,7 @@ def test_laws(matches: list[Match], chance: Any):
 
 
 def test_what_is_in_play():
-    """Told live, or begun by the clock; not after its duration, not with a result, not when it is not played."""
+    """A match is live by event or by the clock; not after its duration, not with a result, not if it is not played."""
     begun = scheduled("A", "B")
     cases = {
         "a moment before": (begun, KICKOFF_MS - 1, False),

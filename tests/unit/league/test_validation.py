@@ -113,20 +113,20 @@ def test_the_last_good_value_is_taken(topic: str, field: str, value: Any):
 
 
 def test_what_is_taken_away_needs_no_payload():
-    """The payload of a deleted advertisement is not looked at: nothing of it is kept."""
+    """The payload of a deleted advertisement is not read: nothing of it is kept."""
     event = {**GOOD["league.ad-changed"], "deleted": True}
     assert [refusal("league.ad-changed", {**event, "payload": payload}) for payload in ("", "{", "\x00")] == [None] * 3
 
 
 def test_the_first_fault_is_named():
-    """Of several faults the one of the first field is told, whatever the order in the event."""
+    """Of several faults the one of the first field is reported, for any order in the event."""
     event = {"choice": "x", "ts": TS_MS_MAX + 1, "user_id": "", "match_id": ""}
     assert refusal("league.vote-cast", event) == ("empty_id", "match_id")
 
 
 @given(st.text(max_size=300), st.text(max_size=40), st.integers(-(2**63), 2**63 - 1), st.integers(-(2**31), 2**31 - 1))
 def test_any_event_has_an_outcome(name: str, text: str, moment: int, number: int):
-    """Whatever the schema lets through is taken or refused by name; what is taken, PostgreSQL can hold."""
+    """Any event that the schema permits is accepted or refused with a reason; PostgreSQL can store every accepted one."""
     moments = dict.fromkeys(("ts", "kickoff", "finalized_at"), moment)
     numbers = dict.fromkeys(("home_goals", "away_goals", "minute"), number)
     for topic, good in GOOD.items():

@@ -72,7 +72,7 @@ def test_a_result_ends_it_after_the_grace():
 
 
 def test_a_match_in_play_is_hot_for_its_duration():
-    """A score told and no result: the same window as without a score, not one forever."""
+    """With a score and no result it has the same window as without a score, not an endless one."""
     live = match(home_goals=0, away_goals=0, minute=118, score_by=CAUSE)
     assert edges(live) == edges(match()) == (-45, 150)
 
@@ -92,7 +92,7 @@ def test_a_result_known_before_kickoff_ends_it():
 
 @pytest.mark.parametrize("status", [Status.POSTPONED, Status.CANCELLED])
 def test_a_match_that_is_not_played_has_none(status: Status):
-    """Postponed and cancelled matches are not hot, also if a result is told."""
+    """Postponed and cancelled matches are not hot, even with a result."""
     assert match_window(match(status=status), OPTIONS) is None
     assert match_window(final(KICKOFF, status=status), OPTIONS) is None
 
@@ -113,7 +113,7 @@ def test_options_come_from_the_settings():
 
 
 def test_windows_of_a_season_are_merged_and_sorted():
-    """Overlapping and adjoining windows become one; seasons and windows are in order, whatever the order of the matches."""
+    """Overlapping and adjoining windows become one; seasons and windows are sorted, for any order of the matches."""
     matches = [
         match("t", KICKOFF),
         match("s", KICKOFF + DAY),
@@ -154,7 +154,7 @@ def test_the_look_back_covers_the_longest_life():
 
 @given(st.integers(-20 * DAY, 20 * DAY), st.none() | st.integers(-30 * DAY, 30 * DAY))
 def test_the_range_of_kickoffs_misses_no_window(kickoff: int, finalized: int | None):
-    """A match outside the range that a store is asked for has no window in the list."""
+    """A match outside the range that a store returns has no window in the list."""
     now = KICKOFF
     one = match(kickoff_ms=now + kickoff)
     if finalized is not None:
@@ -181,7 +181,7 @@ def test_a_window_within_another_does_not_shorten_it():
 
 
 def test_the_range_of_kickoffs_reaches_to_the_look_ahead():
-    """A match whose window begins just within the look-ahead is asked for, though its kickoff lies beyond it."""
+    """A match whose window begins just within the look-ahead is requested, though its kickoff lies beyond it."""
     now = KICKOFF
     last = match(kickoff_ms=now + OPTIONS.lookahead_ms + OPTIONS.prewarm_ms - 1)
     assert season_windows([last], OPTIONS, now)
@@ -220,7 +220,7 @@ def test_many_matches_of_a_season_are_one_prewarm():
 
 @given(st.dictionaries(st.sampled_from("stuv"), windows_of, max_size=4), st.integers(0, 600))
 def test_a_prewarm_is_not_asked_for_again(windows: dict[str, list[tuple[int, int]]], now: int):
-    """Whatever was prewarmed is not due at the same moment, and only seasons that are hot are due."""
+    """A prewarmed season is not due again at the same moment, and only hot seasons are due."""
     due = maybe_prewarm_public_league_caches(windows, {}, now)
     assert maybe_prewarm_public_league_caches(windows, dict(due), now) == []
     assert all(is_match_window_active(windows[season], now) for season, _ in due)

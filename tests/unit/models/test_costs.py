@@ -20,7 +20,7 @@ def test_a_call_costs_its_tokens_at_the_price_per_million() -> None:
 
 
 def test_a_model_without_a_price_has_none() -> None:
-    """None, not zero; a relation of name is no price either."""
+    """It is None, not zero; a model with a similar name is not used either."""
     prices = parse_prices("gpt-4o=2.50/10.00")
     assert prices.cost_usd("other", 1, 1) is None
     assert prices.cost_usd("gpt-4o-mini", 1, 1) is None

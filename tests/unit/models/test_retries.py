@@ -49,7 +49,7 @@ def test_a_rate_limit_is_waited_for(asked_ms: int | None, wait_ms: int):
 @pytest.mark.requirement("R1.33", "R1.36")
 @pytest.mark.parametrize("failure", [one for one in Failure if one is not Failure.REFUSED])
 def test_one_count_for_all(failure: Failure):
-    """Whatever the third call met, there is no fourth."""
+    """There is no fourth call after any failure of the third."""
     assert isinstance(follows(failure, ATTEMPTS_MAX), GiveUp)
 
 

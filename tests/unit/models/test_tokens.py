@@ -1,4 +1,4 @@
-"""How many tokens a text has, and its beginning of so many."""
+"""The number of tokens of a text, and its first N tokens."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_empty_text_has_none() -> None:
 
 @given(MIXED, st.integers(0, 200))
 def test_a_cut_is_a_beginning_within_its_tokens(text: str, tokens_max: int) -> None:
-    """Whatever the script: a prefix, within the limit, and the whole text when it fits."""
+    """For any script it is a prefix, within the limit, and the whole text if it fits."""
     cut = cut_to_tokens(text, tokens_max)
     assert text.startswith(cut)
     assert count_tokens(cut) <= tokens_max
@@ -98,13 +98,13 @@ def test_a_cut_falls_between_words() -> None:
 
 
 def test_a_cut_of_encoded_data_keeps_what_fits() -> None:
-    """Where there is no word to end, the cut is made all the same, and near the limit."""
+    """Without the end of a word, the cut is still made, near the limit."""
     assert count_tokens(cut_to_tokens("x9" * 5_000, 100)) > 90
     assert count_tokens(cut_to_tokens("中" * 5_000, 100)) > 90
 
 
 def test_a_long_text_without_spaces_is_linear() -> None:
-    """Four megabytes of one letter are counted and cut; a quadratic look for an end would take hours."""
+    """Four megabytes of one letter are counted and cut; a quadratic search for an end would take hours."""
     text = "a" * 4_000_000
     assert count_tokens(text) >= len(text) / 8
     assert len(cut_to_tokens(text, 1_000_000)) > 0

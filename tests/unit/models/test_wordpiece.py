@@ -1,4 +1,4 @@
-"""Tokens of the local model: those of the library that made its vocabulary, whatever the text; and what it reads."""
+"""Tokens of the local model: equal to those of the library that made its vocabulary, for any text; and its input."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_tokens_are_those_of_the_library(pieces: WordPieces, text: str, tokens: 
 
 @given(st.text(max_size=60))
 def test_every_text_has_tokens(text: str):
-    """Whatever is written: words hold no space and no control, and ASCII text goes the same way as other text."""
+    """This holds for any text: words contain no space and no control character, and ASCII text is handled like other text."""
     words = words_of(text)
     assert not any(set(word) & set(" \t\n\r\0") for word in words)
     if text.isascii():  # the short way and the long way are one
@@ -136,6 +136,6 @@ def test_which_texts_are_read(text: str, is_one: bool):
     "content", [b"", b"{}", b'{"model": {"type": "BPE"}}', b"\xff", b'{"model": 1, "normalizer": 2}']
 )
 def test_another_vocabulary_is_refused(content: bytes):
-    """What is no WordPiece vocabulary of lower-cased words."""
+    """A file that is not a WordPiece vocabulary of lower-cased words is refused."""
     with pytest.raises(ValueError, match=r"vocabulary|another kind"):
         read_vocabulary(content)

@@ -76,7 +76,7 @@ async def _nothing(*_: Any) -> bool:
 
 
 class _RateLimiter:
-    """Counts calls that are limited by address, once a request, and refuses them when it is told to."""
+    """Counts calls that are limited by address, once per request, and refuses them on demand."""
 
     def __init__(self) -> None:
         self.counted = 0
@@ -207,15 +207,15 @@ class Wire(asyncio.Transport):
     abort = close
 
     def set_protocol(self, protocol: Any) -> None:
-        """Who reads from now on."""
+        """Set the next reader."""
         self.protocol = protocol
 
     def get_protocol(self) -> Any:
-        """Who reads."""
+        """Return the reader."""
         return self.protocol
 
     def pause_reading(self) -> None:
-        """The server reads no further; the test sends all the same, as what has been read already."""
+        """The server stops reading; the test still sends, as if it had been read already."""
 
     def resume_reading(self) -> None:
         """It continues."""

@@ -54,7 +54,7 @@ def test_an_older_version_never_replaces_a_newer_one() -> None:
 
 
 def test_a_key_not_asked_about_stays_unverified() -> None:
-    """A copy put while the question was under way waits for the next one."""
+    """A copy that was stored during the query waits for the next one."""
     copies = Copies()
     copies.put("late", head(1), b"x")
     copies.verify(["other"], {"late": 1})

@@ -1,4 +1,4 @@
-"""How a document is served: read again when it was overtaken, pending, stale, and what a cache is told."""
+"""How a document is served: read again if it was overtaken, pending, stale, and with which cache headers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _served(version: int = 7, freshness: Freshness = Freshness.FRESH, left_secon
 
 
 class _Documents:
-    """One document; each payload that is asked for finds the next of `overtaken` in its way."""
+    """One document; each requested payload meets the next of `overtaken`."""
 
     def __init__(self) -> None:
         self.served: Served | Exception = _served()
@@ -78,7 +78,7 @@ class _Api:
 
 
 async def test_an_overtaken_version_is_read_again() -> None:
-    """The body is of the version in the headers, whatever came between head and payload."""
+    """The body is of the version in the headers, with any change between head and payload."""
     api = _Api()
     api.documents.overtaken = ATTEMPTS_MAX - 1
     async with api.http as http:
@@ -91,7 +91,7 @@ async def test_an_overtaken_version_is_read_again() -> None:
 
 
 async def test_one_that_is_always_overtaken_is_503() -> None:
-    """The number of attempts is bounded, and the client is told to come again."""
+    """The number of attempts is bounded, and the client gets a time for its retry."""
     api = _Api()
     api.documents.overtaken = ATTEMPTS_MAX
     async with api.http as http:
@@ -112,7 +112,7 @@ async def test_a_condition_is_looked_at_anew_after_each_attempt() -> None:
 
 
 async def test_what_is_being_made_is_202_and_nobody_keeps_it() -> None:
-    """A short body, when to come again, no tag; also for who has some version."""
+    """It has a short body, a retry time and no ETag, also for a client that has a version."""
     api = _Api()
     api.documents.served = DocumentPendingError()
     async with api.http as http:
@@ -166,7 +166,7 @@ def test_a_cache_serves_an_old_page_no_longer_than_its_stale_life() -> None:
 
 
 async def test_with_keys_no_shared_cache_keeps_a_page() -> None:
-    """It would hand it to whoever has no key."""
+    """The cache would serve it to a client without a key."""
     api = _Api("viewer:eye")
     async with api.http as http:
         headers = {"Authorization": "Bearer eye", "Accept-Encoding": "identity"}

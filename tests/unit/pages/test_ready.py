@@ -74,7 +74,7 @@ async def test_a_page_in_memory_is_written_before_asgi(path: str, method: bytes)
     ],
 )
 async def test_in_doubt_it_is_left_to_asgi(target: bytes, fields: bytes) -> None:
-    """What waits, is counted first, has a body, ends the connection, is traced or is no known page."""
+    """Requests that wait, are counted first, have a body, end the connection, are traced or name an unknown page."""
     connection, _ = connected()
     assert (await connection.send(request(target, fields))).startswith(b"HTTP/1.1 ")
     assert connection.protocol.cycle is not None
@@ -104,7 +104,7 @@ async def test_a_key_that_was_withdrawn_opens_nothing() -> None:
 
 
 async def test_requests_are_traced_through_asgi(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a collector every read is looked at."""
+    """With a collector every read is checked."""
     connection, _ = connected()
     await connection.send(request(TABLE))
     monkeypatch.setattr(TRACER, "is_on", True)
@@ -147,7 +147,7 @@ async def test_a_client_that_reads_nothing_gets_nothing_more() -> None:
 
 
 async def test_a_fault_is_answered_by_asgi(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be answered is a 500 and no 400, and the connection goes on."""
+    """An internal error is a 500 and not a 400, and the connection stays open."""
     connection, services = connected()
 
     def broken(_found: Any) -> None:
@@ -176,7 +176,7 @@ async def test_answers_are_counted() -> None:
 
 
 async def test_requests_are_kept_up_to_a_bound() -> None:
-    """A few of a connection, and none that is long; each is answered all the same."""
+    """A few per connection, and none that is long; each request is still answered."""
     connection, _ = connected()
     for number in range(3 * _AGAIN_MAX):
         await connection.send(request(TABLE, b"X: %d\r\n" % number))
@@ -255,7 +255,9 @@ async def test_what_follows_a_page_is_refused_as_ever() -> None:
 
 @pytest.mark.parametrize("target", [b"/healthz", TABLE, LIVE[0].encode()])
 async def test_a_refusal_follows_the_answers_before_it(target: bytes) -> None:
-    """What is no HTTP in one piece with requests: their answers in order, whoever gives them, then 400, and nothing more."""
+    """Requests followed by invalid HTTP in one piece: their answers come in order, from either server, then 400, and nothing
+    more.
+    """
     connection, _ = connected()
     loop = connection.protocol.loop = _Timers(asyncio.get_running_loop())
     found = await connection.send(request(target) * 3 + b"\x00garbage\r\n\r\n" + request(target), at_once=True)
@@ -266,7 +268,7 @@ async def test_a_refusal_follows_the_answers_before_it(target: bytes) -> None:
 
 
 async def test_a_refused_body_has_no_answer_but_that() -> None:
-    """A body that is no HTTP behind a request that waits: the first is answered, the second is refused and nothing else."""
+    """Invalid HTTP behind a waiting request: the first is answered, the second is refused, and nothing else is sent."""
     connection, _ = connected()
     body = b"POST /api/ads HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n"
     found = await connection.send(request(b"/healthz") + body, at_once=True)
@@ -301,7 +303,7 @@ async def test_what_comes_while_a_page_is_counted_waits() -> None:
 
 @pytest.mark.parametrize("has_come_before", [False, True])
 async def test_a_call_too_many_is_refused_and_counted_once(has_come_before: bool) -> None:
-    """By ASGI, which does not count it again; and the connection goes on."""
+    """ASGI answers, and does not count it again; the connection stays open."""
     connection, services = connected()
     live = request(LIVE[0].encode())
     if has_come_before:
@@ -487,7 +489,7 @@ def both() -> dict[bool, tuple[Any, Any]]:
 def test_any_bytes_are_answered_alike(
     both: dict[bool, tuple[Any, Any]], pieces: list[bytes], has_keys: bool, at_once: bool, freshness: Freshness
 ) -> None:
-    """Whatever arrives, however it is cut: the same bytes, the same end of the connection, apart from what names the request."""
+    """For any bytes in any pieces: the same answer, the same end of the connection, apart from the id of the request."""
 
     async def answered(place: int) -> tuple[bytes, bool]:
         app, services = both[has_keys][place]

@@ -24,7 +24,7 @@ windows_of = st.lists(
 
 
 def at(age_ms: int, *windows: tuple[int, int]) -> Freshness:
-    """How fresh a table is that was made so long ago."""
+    """The freshness of a table of this age."""
     return refresh_decision(NOW - age_ms, TABLE, windows, NOW).freshness
 
 
@@ -108,5 +108,5 @@ def test_the_times_are_those_of_the_decision(kind, age_ms, windows):
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
 def test_a_life_inside_is_no_longer_than_outside(kind):
-    """What the law of expiry takes for granted of the catalogue."""
+    """The expiry rule requires this of the catalogue."""
     assert kind.ttl_in_window_seconds <= kind.ttl_outside_seconds

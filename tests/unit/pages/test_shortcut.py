@@ -169,7 +169,7 @@ async def test_a_query_or_another_method_goes_the_usual_way() -> None:
 
 
 async def test_a_page_that_is_no_longer_good_or_not_in_memory_goes_the_usual_way(ask_short: Any) -> None:
-    """A stale one says so in its headers and is made anew; one that is not there is 404, also for `*`."""
+    """A stale one is marked in its headers and rebuilt; a missing one is 404, also for `*`."""
     short, usual, services = make_apps()
     for freshness in (Freshness.STALE, Freshness.KEPT):
         services.documents.freshness = freshness
@@ -210,7 +210,7 @@ async def test_a_key_opens_as_it_does_the_usual_way(ask_short: Any) -> None:
 
 
 async def test_paths_are_remembered_up_to_a_limit(ask_short: Any) -> None:
-    """However many pages are asked for, and junk is not remembered at all."""
+    """The number of requested pages does not matter, and invalid paths are not remembered at all."""
     short, _, services = make_apps()
     for number in range(PATHS_MAX + 10):
         assert (await ask_short(short, f"/api/league/s{number}/table", [tag("league_table")]))[0] == 304
@@ -244,7 +244,7 @@ _FIELDS = st.sampled_from(
     path=_PATHS, fields=st.lists(_FIELDS, max_size=4), has_keys=st.booleans(), method=st.sampled_from(["GET", "HEAD"])
 )
 def test_both_ways_give_one_answer(path: str, fields: Headers, has_keys: bool, method: str) -> None:
-    """Whatever is asked, status, headers and body are the same with the short cut and without."""
+    """For any request, status, headers and body are the same with and without the short cut."""
     short, usual = _BOTH[has_keys]
 
     async def both() -> list[Any]:

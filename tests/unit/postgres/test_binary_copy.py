@@ -53,7 +53,7 @@ def test_columns_become_rows(count: int):
 
 
 def test_rows_without_a_number_are_left_out():
-    """The others keep their values and get their numbers, whatever a call before has numbered."""
+    """The others keep their values and get their numbers, with any numbers given by an earlier call."""
     columns = Columns(5, numbered="seq")
     columns.add_values("text", [b"a", None, b"", b"dddd", b"e"])
     rows = columns.encoded()

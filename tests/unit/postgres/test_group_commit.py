@@ -1,4 +1,4 @@
-"""Group commit: everybody learns what became of his own, one at a time is stored, a bad one harms nobody."""
+"""Group commit: each caller gets its own outcome, one transaction runs at a time, and an invalid item does not affect others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from highwater.schemas.errors import UnavailableError
 
 
 class Store:
-    """Doubles numbers; refuses negative ones; is away as often as it is told."""
+    """Doubles numbers; refuses negative ones; is unavailable for a given number of calls."""
 
     def __init__(self, away: int = 0) -> None:
         self.batches: list[list[int]] = []

@@ -21,5 +21,5 @@ HOUR = 3_600_000
     ],
 )
 def test_the_error_of_a_clock(before_ms: int, after_ms: int, server_ms: int, error_ms: int):
-    """At least so much, and nothing within the bound."""
+    """It is at least this large, and zero within the bound."""
     assert clock_error_ms(before_ms, after_ms, server_ms) == error_ms

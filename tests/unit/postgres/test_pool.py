@@ -1,4 +1,4 @@
-"""Which errors of PostgreSQL's client mean that the server is away, and which are the fault of what was to be stored."""
+"""Which errors of PostgreSQL's client mean that the server is unavailable, and which are caused by the stored data."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_server_that_is_away_is_waited_for(error: Exception) -> None:
     """Each kind is an `UnavailableError`, whose text is never empty."""
     assert is_unavailable(error)
     sqlstate = getattr(error, "sqlstate", "")
-    is_answered = sqlstate in {"25006", "53100", "53200", "57014", "58030"}  # by a server that goes on serving
+    is_answered = sqlstate in {"25006", "53100", "53200", "57014", "58030"}  # by a server that keeps running
     said = (
         rf"PostgreSQL did not carry out a statement \({sqlstate}\): .+"
         if is_answered

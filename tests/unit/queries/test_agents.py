@@ -83,7 +83,7 @@ async def test_a_row_is_written_after_the_acknowledgement():
 
 
 async def test_a_request_names_its_decision():
-    """With the run's stage, place and revision, who waits behind it, and the event that led to it."""
+    """With the run's stage, place and revision, the run that waits behind it, and its cause."""
     case = Case()
     for ordinal in (1, 2, 3):
         await case.take(PIPELINE_STAGE, {**stage(ordinal, "READY"), "at": 70 + ordinal})

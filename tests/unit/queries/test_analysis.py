@@ -90,7 +90,7 @@ def test_an_answer_of_another_form_is_refused(text: str) -> None:
     ],
 )
 def test_a_fence_is_put_up_with(text: str) -> None:
-    """Models put JSON into a block however often they are told not to."""
+    """Models put JSON into a fence even if the prompt forbids it."""
     assert parse_analysis(text) == WHOLE
 
 
@@ -121,7 +121,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from([*WHOLE, "other"]), JSON) | st.text())
 def test_an_answer_is_either_refused_or_storable(value: object) -> None:
-    """Whatever a model says: the five fields of their types in text that can be stored, or the one error."""
+    """Any answer of a model gives the five fields of their types in text that can be stored, or the one error."""
     text = value if isinstance(value, str) else json.dumps(value)
     try:
         found = parse_analysis(text)

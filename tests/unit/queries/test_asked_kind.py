@@ -30,7 +30,9 @@ from highwater.streams.queries.asked_kind import asked_kind, asked_value
     ],
 )
 def test_what_a_text_names_of_the_kind(query: str, text: str, named: list[str]):
-    """Identifiers, versions, settings, methods and classes are known by how they are written; what the question has is none."""
+    """Identifiers, versions, settings, methods and classes are recognized by their form; names in the question itself do not
+    count.
+    """
     kind = asked_kind(query)
     assert kind is not None
     assert kind.named_in(text) == named
@@ -44,7 +46,7 @@ def test_what_a_text_names_of_the_kind(query: str, text: str, named: list[str]):
     ],
 )
 def test_no_kind(query: str):
-    """What is not known by how it is written, and what is asked of something else, prefers nothing."""
+    """A kind without a known form, and a question about something else, prefers nothing."""
     assert asked_kind(query) is None
 
 
@@ -63,7 +65,7 @@ def test_no_kind(query: str):
     ],
 )
 def test_the_values_that_a_text_has(query: str, text: str, named: list[str]):
-    """Dates, amounts, also in words, and persons; what the question has itself is no answer."""
+    """Dates, amounts, also in words, and persons; a value of the question itself is not an answer."""
     value = asked_value(query)
     assert value is not None
     assert value.named_in(text) == named

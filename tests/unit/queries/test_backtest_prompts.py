@@ -49,7 +49,7 @@ def test_what_changes_is_lines_and_sources() -> None:
 
 
 def test_the_same_answer_is_no_change() -> None:
-    """Whatever space surrounds it."""
+    """Surrounding white space is ignored."""
     assert not compared("It is so [1].", side("It is so [1].\n")).is_changed
     assert changed_lines("", "a\nb") == ("+ a", "+ b")
 
@@ -64,7 +64,7 @@ def test_what_failed_is_in_no_total() -> None:
 
 
 def test_a_prompt_changes_what_the_assembler_is_given() -> None:
-    """Another Mentor takes the place of the recorded one, whatever a query says in its tags; a model alone changes the answer."""
+    """Another Mentor replaces the recorded one, with any tags in a query; a model alone changes the answer."""
     draft = draft_context("<mentor>\nmine", [], {}, [], [], "old <mentor>")
     assert with_mentor(draft, "new") == draft_context("<mentor>\nmine", [], {}, [], [], "new")
     assert (first_stage({"Mentor": "new"}), first_stage({})) == (Stage.ASSEMBLER, Stage.RESPONDER)

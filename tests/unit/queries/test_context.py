@@ -39,7 +39,7 @@ HOSTILE = st.lists(
 
 
 def memory(number: int, summary: str = "", *tags: str) -> Memory:
-    """A record of a day of January."""
+    """A record of one day in January."""
     return Memory(number, f"2026-01-{number:02d}", f"2026-01-{number:02d}", tags, summary or f"memory-{number}")
 
 
@@ -87,7 +87,7 @@ def test_the_draft_is_in_the_order_of_the_requirement() -> None:
 
 @given(HOSTILE, HOSTILE)
 def test_no_text_passes_for_a_part_of_the_draft(said: str, attribute: str) -> None:
-    """Whatever is said or ingested, each element opens and closes once, in order, and each entry is one."""
+    """For any query and ingested text, each element opens and closes once, in order, and each entry is one."""
     text = draft(
         said,
         logs=[LogLine("user_query", said, 0)],
@@ -120,7 +120,7 @@ def test_what_is_no_tag_of_ours_stays_as_it_was_said() -> None:
 def test_a_draft_is_never_above_its_tokens_and_keeps_query_and_mentor(
     query: int, line: int, answer: int, record: int, insight: int, hostile: str
 ) -> None:
-    """Whatever is how long: within the bound, query and Mentor whole."""
+    """This holds for parts of any length: within the bound, query and Mentor are complete."""
     asked, ruled = cut_to_tokens("why is it so " * query, QUERY_TOKENS_MAX - 500), "rule " * 500
     logs = [LogLine("user_query", "asked " * line, 0), LogLine("assistant_response", "told " * answer + hostile, 0)] * 5
     text = draft(
@@ -196,7 +196,7 @@ def test_the_payload_has_the_query_whole_and_stays_within_its_tokens(query: str,
 
 @pytest.mark.parametrize("unit", ["why ", "<query", "</query>", "< / MENTOR>", "&", "<", "中", "🙂", "x9", "\n"])
 def test_the_longest_query_of_anything_fits_whole(unit: str) -> None:
-    """4,000 tokens of whatever: nothing of it is lost, and something remains for the context."""
+    """Of 4,000 tokens of any text nothing is lost, and something remains for the context."""
     query = cut_to_tokens(unit * 5_000, QUERY_TOKENS_MAX)
     text = final_payload(query, "<context>" + "fact " * 9_000)
     assert count_tokens(text) <= PAYLOAD_TOKENS_MAX
@@ -223,7 +223,7 @@ def test_a_small_payload_is_not_cut() -> None:
     ],
 )
 def test_records_are_found_by_the_ids_that_an_analysis_names(found: dict) -> None:
-    """Whatever form a model gave them; unknown ones are passed over, and the given order stays."""
+    """The ids may have any form that a model gave them; unknown ones are skipped, and the given order is kept."""
     memories = [memory(3), memory(2), memory(1)]
     # The keyword is in every summary: what is named goes before.
     analysis = {"needs_context": True, "search_keywords": ["memory"], "context_found": found}

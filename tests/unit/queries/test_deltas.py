@@ -31,7 +31,7 @@ def test_a_new_attempt_begins_anew():
 
 
 def test_after_a_gap_nothing_more_is_told():
-    """Neither to one who was told the beginning nor to one who comes; the next answer is told."""
+    """Neither a reader of the beginning nor a new one gets more of it; the next answer is sent."""
     written = _written(PIECES[0], PIECES[2])
     assert delta_after(None, written) is None
     assert delta_after(Place("r", 2, 1, 5), written) is None

@@ -113,7 +113,7 @@ def test_when_nothing_matches_it_says_so(query: str) -> None:
 
 
 def test_a_word_that_no_source_has_is_told() -> None:
-    """A partial answer says what it is no answer to."""
+    """A partial answer names the part of the question that it does not answer."""
     answer = ask("memory leak in RocksDB and Cassandra")
     assert ids_in(answer) == [COMMITS[4][0]]
     assert answer.endswith("No source names Cassandra.")
@@ -137,14 +137,14 @@ def test_what_was_asked_before_is_told_from_the_history() -> None:
 
 
 def test_memory_answers_where_sources_do_not() -> None:
-    """And it is told as memory."""
+    """The answer is marked as memory."""
     memories = [Memory(5, "2026-01-02", "2026-01-02", ("Cassandra",), "The user prefers Cassandra 5.")]
     answer = ask("What about Cassandra?", memories=memories)
     assert answer == f"{NOTHING_FOUND} From what was said before:\n- 2026-01-02: The user prefers Cassandra 5."
 
 
 def test_a_query_without_an_answer_is_none_the_second_time() -> None:
-    """What is remembered of it is that there was none, which is not told as an answer."""
+    """The remembered record says that there was no answer, and is not quoted as one."""
     query = "What is the weather in Paris?"
     kept = parse_summary(local_answer(Stage.ARCHIVIST, "", archivist_input(query, ask(query), "2026-01-31T10:00:00Z")))
     assert ask(query, memories=[Memory(1, "2026-01-31", "2026-01-31", kept.tags, kept.text)]) == NOTHING_FOUND
@@ -284,8 +284,8 @@ def test_an_answer_has_no_marks_of_markdown() -> None:
     ],
 )
 def test_an_answer_begins_with_what_was_asked(query: str, texts: list[str], lead: str) -> None:
-    """How many, when, where and who are told from the sources, and which thing of a kind that is known by how it is written;
-    nobody is named whom no source names, and one word in common is no answer.
+    """Number, time, place and person are answered from the sources, and so is a thing of a kind with a known form;
+    no name is given that no source has, and one word in common is not an answer.
     """
     context = "".join(
         f'<source n="{n}" channel="c{n}" date="2026-01-0{n}" id="i{n}">{text}</source>'
@@ -341,7 +341,7 @@ def of_page(text: str, heading: str = "") -> Source:
     ],
 )
 def test_a_page_answers_with_its_amount_date_or_person(query: str, page: Source, first: str) -> None:
-    """In the sentence that has it, or in the heading above; the day when a page was stored is no answer."""
+    """It is in the same sentence, or in the heading above; the day on which a page was stored is not an answer."""
     assert ask(query, sources=[page]).partition("\n")[0] == first
 
 
@@ -395,7 +395,7 @@ def first_of(query: str, *pages: Source) -> str:
 
 
 def test_of_sentences_that_share_as_much_the_one_with_the_date_answers() -> None:
-    """A number within another date is no version: the 12th of December is not release 12."""
+    """A number within another date is not a version: the 12th of December is not release 12."""
     told = of_page("The package will not be part of the pager 12 release.")
     table = (
         "| version | created | release |\n|-|-|-|\n| 11 | 2018-01-01 | 2020-12-12 |\n| 12 | 2021-08-14 | 2023-06-10 |"

@@ -24,7 +24,7 @@ def test_a_summary_is_taken_as_it_is() -> None:
 
 
 def test_tags_are_cut_and_never_a_reason_to_refuse() -> None:
-    """Blank ones and repetitions in another case go, long ones are cut, there are at most 16; none at all is no error."""
+    """Blank tags and repetitions in another case are dropped, long ones are cut, there are at most 16; no tag at all is valid."""
     tags = [" a  b ", "A B", "", "\x00", "c", "x" * 100, *map(str, range(20))]
     found = parse_summary(orjson.dumps({"tags": tags, "text": "t"}).decode())
     assert found.tags == ("a b", "c", "x" * 64, *map(str, range(13)))

@@ -70,7 +70,7 @@ def test_runs_go_one_after_the_other():
 
 
 def test_a_run_that_its_sink_requested_is_active_at_once():
-    """Nothing is requested for it, whatever was read of those before it; the next one waits for its release as ever."""
+    """Nothing is requested for it, for any state of the runs before it; the next one waits for its release as usual."""
     order, requested = fold(stage(1, requested=True), stage(2))
     assert (requested, order.active) == ([], Waiting(1, "run-1", Status.NEW, 1))
     order, requested = fold(stored(1), order=order)
@@ -100,13 +100,13 @@ def test_a_run_that_was_returned_is_requested_again():
 
 
 def test_a_restarted_run_waits_for_its_stage():
-    """A run may begin in any waiting status; of a completed one it is its memory that is asked for."""
+    """A run may begin in any waiting status; for a completed one its memory is requested."""
     assert fold(stage(1, "READY"))[1] == [(1, "responder", 1)]
     assert fold(stage(1), stage(1, "COMPLETED", revision=9))[1] == [(1, "analyzer", 1), (1, "archivist", 9)]
 
 
 def test_what_was_released_stays_released():
-    """Whatever is told of it again, in whatever order the topics are read."""
+    """This holds under any redelivery, and for any order in which the topics are read."""
     order, _ = fold(stored(2))
     assert fold(stage(1), stage(2), failed(1), stage(2, "READY", revision=7), stored(1), order=order) == (Order(2), [])
 
@@ -253,7 +253,7 @@ class World:
 @settings(max_examples=1_000, deadline=None)
 @given(st.randoms(use_true_random=True), st.integers(1, 7), st.floats(0, 0.4))
 def test_under_any_redelivery_and_interleaving(chance: Any, count: int, trouble: float):
-    """One run at a time in the order of places, every run is asked for until it ended, and none that was released again."""
+    """One run at a time in the order of places; every run is requested until it has ended, and a released one never again."""
     world = World(chance)
     steps = [world.read] * 6 + [world.work] * 3 + [world.commit]
     for _ in range(60):
@@ -269,7 +269,7 @@ def test_under_any_redelivery_and_interleaving(chance: Any, count: int, trouble:
     assert world.worked == sorted(world.worked)
     order = decode_order(world.row)
     assert (order.active, order.queue) == (None, ())
-    # The topics once more from their beginnings: nothing is asked for that was released.
+    # The topics once more from their beginnings: no released run is requested.
     sent = len(world.sent)
     world.commit()
     for topic in (1, 0):

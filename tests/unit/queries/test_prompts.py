@@ -34,7 +34,7 @@ def test_each_role_begins_with_a_prompt_in_force() -> None:
     ],
 )
 def test_a_prompt_names_what_is_given_and_what_is_read(role: str, names: list[str]) -> None:
-    """The parts of its input and the form of its answer, by the names that the code uses; and that data is no order."""
+    """The parts of its input and the form of its answer, by the names in the code; and that data is not an instruction."""
     assert [name for name in names if name not in PROMPTS[role]] == []
     assert "data" in PROMPTS[role]
     assert "do not obey" in PROMPTS[role]

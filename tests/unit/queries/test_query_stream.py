@@ -1,4 +1,4 @@
-"""The hub of the sockets without a broker: who is told of a batch, also of those who come while it waits for its answers."""
+"""The hub of the sockets without a broker: which sockets get a batch, also those that connect while it waits for its answers."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def one_partition(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_who_comes_while_a_batch_waits_for_its_answers_is_told_of_all_of_it():
-    """Also of a record that nobody listened to when the batch was read."""
+    """This includes a record without listeners at the time when the batch was read."""
     hub = Hub()
     ada = await hub.join(ADA)
     hub.newcomers, hub.away = [BOB], 1
@@ -98,7 +98,7 @@ async def test_a_batch_asks_once_and_of_those_who_listen_only():
 
 
 async def test_what_cannot_be_told_is_left_out():
-    """A run that is gone, another user's run under this key, bytes that are no event, a schema that nobody knows."""
+    """A missing run, another user's run under this key, invalid bytes, an unknown schema."""
     hub = Hub()
     ada = await hub.join(ADA)
     unknown = b"\x00\x00\x00\x00\x09rest"

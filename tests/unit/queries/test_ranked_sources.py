@@ -1,4 +1,4 @@
-"""Insights are scored by whole words and by vectors, and what is not near is no source."""
+"""Insights are scored by whole words and by vectors, and a distant one is not a source."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_meaning_counts_beside_words() -> None:
 
 
 def test_a_word_of_the_analyzer_that_nobody_has_does_not_count() -> None:
-    """It stands for a word of the question, of whose words the share is told."""
+    """It replaces a word of the question, whose share of words is reported."""
     held = Words({words_of("word"): 1, words_of("synonym"): 0, words_of("term"): 2}, 10)
     (found,) = scored(held, [row(1, "a word")], None, own=OWN)
     assert found.share == 1.0

@@ -1,4 +1,4 @@
-"""Where a failed query goes on, and what restarting several is expected to cost."""
+"""Where a failed query continues, and the expected cost of restarting several."""
 
 from __future__ import annotations
 

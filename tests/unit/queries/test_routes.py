@@ -60,7 +60,7 @@ def _user(principal: Principal, named: str | None) -> str:
 
 
 def test_who_asks():
-    """An editor's own user by default, whatever its case; another only by an editor's key of nobody or an admin's."""
+    """By default an editor's own user, in any case; another one only with an editor's key without a user or an admin's key."""
     assert _user(Principal(Role.EDITOR, ADA.upper()), None) == ADA
     assert _user(Principal(Role.EDITOR, ADA.upper()), ADA) == ADA
     assert _user(Principal(Role.EDITOR), BOB) == _user(Principal(Role.ADMIN, ADA), BOB) == BOB
@@ -125,6 +125,6 @@ def test_a_run_that_took_over_has_no_stages_before_its_own():
 
 
 def test_a_memory_that_is_worked_on_waits():
-    """As it is told outside, so that it never goes back."""
+    """This is the published status, so that it never goes back."""
     told = [served_archive_status(status) for status in (None, "WAITING", "ARCHIVING", "STORED", "FAILED")]
     assert told == [None, "WAITING", "WAITING", "STORED", "FAILED"]

@@ -1,4 +1,4 @@
-"""Moves of a run as values: who holds it, what is told of it, what it keeps over a crash."""
+"""Transitions of a run as values: its worker, its events, and what survives a crash."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def held(run: Run = NEW, now_ms: int = 10) -> Run:
 
 
 def through(run: Run, stages: int) -> Run:
-    """The run after so many stages."""
+    """The run after N stages."""
     for _ in range(stages):
         run = finished(begun(held(run)), 20)
     return run
@@ -101,7 +101,7 @@ def test_events_of_moves_stored_together():
 
 @given(st.lists(st.sampled_from(["capture", "begin", "wait", "finish", "return", "fail"]), max_size=40))
 def test_any_moves(moves: list[str]):
-    """Whatever is tried in whatever order: revision and epoch never fall, an end is kept, and who is released has ended."""
+    """For any moves in any order: revision and epoch never fall, an end is kept, and a released run has ended."""
     run = NEW
     for move in moves:
         before = run

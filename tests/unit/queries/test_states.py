@@ -87,5 +87,5 @@ def test_stages():
 
 
 def test_the_diagram_in_the_documents_is_drawn_from_the_table():
-    """Whoever changes the table changes the picture."""
+    """A change of the table changes the picture."""
     assert f"```mermaid\n{diagram()}```" in PAGE.read_text(encoding="utf-8")

@@ -77,7 +77,7 @@ def test_bad_events_are_refused_by_name(topic: str, event: dict[str, Any], reaso
 
 
 def test_the_longest_queries_pass():
-    """Exactly so many tokens pass; exactly so many bytes, in few tokens, are as good."""
+    """Exactly the limit of tokens passes; exactly the limit of bytes, in few tokens, passes too."""
     said = "so"
     while count_tokens(said + " so") <= QUERY_TOKENS_MAX:
         said += " so" * max(1, (QUERY_TOKENS_MAX - count_tokens(said)) // 2)

@@ -2,33 +2,50 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from highwater.api.readers import feed_pages
-from highwater.api.readers.feed_pages import OTHER
 
 
 def item(name: str, *keywords: str, size: int = 1, **more: Any) -> dict[str, Any]:
-    """A cluster as the API tells it."""
+    """A cluster as the API returns it."""
     about = {"cluster_id": name, "title": name, "summary": "", "keywords": list(keywords), "size": size}
     return {**about, "born_version": 1, "changed_version": 1, "entered": [[1, size]], "insights": [], **more}
 
 
-def test_clusters_are_under_the_keyword_that_most_have() -> None:
-    """The theme of most insights comes first; clusters that share no keyword come last."""
+def heads(*items: dict[str, Any]) -> list[tuple[str, str]]:
+    """Each section of a feed's page: its heading, and the names of its clusters."""
+    page = feed_pages.feed({"items": items, "built_at": "2026-01-02T03:04:05Z"})
+    sections = [part.partition("</h2>") for part in page.split("<section><h2>")[1:]]
+    return [(head, "".join(re.findall(r"<h3>(\w+)", rest))) for head, _, rest in sections]
+
+
+def test_a_cluster_is_under_the_theme_of_its_version() -> None:
+    """The theme of most insights comes first; a cluster without one comes last, also if it is the largest."""
     items = [
-        item("a", "kafka", "broker", size=2),
-        item("b", "css", "theme", size=90),
-        item("c", "broker", "kafka", "lag", size=3),
-        item("d", "kafka", size=1),
-        item("e", "lag", size=8),
-        item("f", size=1),
+        item("a", "kafka", size=2, theme="Broker"),
+        item("b", "kafka", size=90),
+        item("c", "kafka", size=3, theme="Broker"),
+        item("d", "kafka", size=8, theme="Console <b>"),
     ]
-    found = {theme: [one["cluster_id"] for one in group] for theme, group in feed_pages.themes(items).items()}
-    assert found == {"lag": ["e"], "kafka": ["a", "c", "d"], OTHER: ["b", "f"]}
-    assert list(found) == ["lag", "kafka", OTHER]
+    assert heads(*items) == [("Console &lt;b&gt;", "d"), ("Broker", "ac"), ("Other", "b")]
+
+
+def test_a_feed_of_an_older_release_has_one_heading() -> None:
+    """A document that was stored without themes is not grouped, and names no number of themes."""
+    page = feed_pages.feed({"items": [item("a"), item("b")], "built_at": "2026-01-02T03:04:05Z"})
+    assert heads(item("a"), item("b")) == [("Clusters", "ab")]
+    assert "2 clusters · Updated" in page
+
+
+def test_one_cluster_is_one() -> None:
+    """Counts of one thing are in the singular."""
+    page = feed_pages.feed({"items": [item("a", size=1, theme="t")], "built_at": "2026-01-02T03:04:05Z"})
+    assert "1 cluster in 1 theme · Updated" in page
+    assert "<small>1 insight</small>" in page
 
 
 @pytest.mark.parametrize(
@@ -42,7 +59,7 @@ def test_clusters_are_under_the_keyword_that_most_have() -> None:
     ],
 )
 def test_what_is_new_of_a_cluster(since: int | None, born: int, changed: int, words: str) -> None:
-    """Nothing before the first visit, the whole cluster, so many insights, or only a change."""
+    """Nothing before the first visit, the whole cluster, a number of insights, or only a change."""
     one = item("a", born_version=born, changed_version=changed, entered=[[1, 5], [5, 3], [7, 4]])
     assert feed_pages.mark(one, since) == words
 

@@ -31,7 +31,7 @@ def test_the_most_frequent_come_first():
 
 
 def test_any_expression_is_counted_by():
-    """Of the record or of the event, of whatever type; a time is shown as one."""
+    """It may use the record or the event, and have any type; a time is shown as one."""
     events = [insight(channel_id=f"c{n}") for n in range(3)]
     assert counted("partition", *events).top(9) == [(3, 3)]
     assert counted("value.channel_id == 'c1'", *events).top(9) == [("false", 2), ("true", 1)]
@@ -40,7 +40,7 @@ def test_any_expression_is_counted_by():
 
 
 def test_what_has_no_answer_is_counted_apart():
-    """A tombstone is no failure; an expression that fails is."""
+    """A tombstone is not a failure; an expression that fails is."""
     events = [insight(channel_id="c"), None]
     counting = counted("channel_id", *events)
     assert (counting.counted, counting.without_answer) == (1, 0)
@@ -63,7 +63,7 @@ def test_different_values_are_bounded(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_values_of_unknown_fields_are_counted_by_a_path():
-    """Of another application's topic any field may be named; what is no path is an expression."""
+    """Any field of another application's topic may be named; an invalid path is an expression."""
     assert [expression_of(by, None) for by in ("n", "at.city", "value.n", "key", "size(key)", "'x'", "true")] == [
         "value.n",
         "value.at.city",

@@ -71,7 +71,7 @@ def flat_decoder():
 @settings(deadline=None)
 @given(EVENTS)
 def test_all_at_once_gives_what_one_by_one_gives(events: list[dict[str, Any]]):
-    """Values, the Arrow column and the JSON lines are the same both ways, whatever the events hold."""
+    """Values, the Arrow column and the JSON lines are the same both ways, for any events."""
     values = [encoded(event, FLAT) for event in events]
     decoder = flat_decoder()
     at_once = decoder.decode(batch(values))
@@ -85,7 +85,7 @@ def test_all_at_once_gives_what_one_by_one_gives(events: list[dict[str, Any]]):
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=6), st.integers(0, 5))
 def test_any_bytes_give_an_event_or_a_reason(bodies: list[bytes], good: int):
-    """Whatever stands behind the magic byte, nothing is raised and both ways agree on what is an event."""
+    """With any bytes after the magic byte, nothing is raised and both ways agree on which records are events."""
     values = [struct.pack(">bI", 0, OWN_ID) + body for body in bodies]
     values.insert(min(good, len(values)), encoded(insight(text="fine"), own_text()))
     decoder = decoder_of()
@@ -112,7 +112,7 @@ def test_a_batch_of_one_kind_of_garbage_is_refused_as_its_records_are(body: byte
 
 @pytest.mark.parametrize("name", [topic for topic, entry in TOPICS.items() if entry.schema])
 def test_every_topic_of_the_catalogue_is_read_as_tail_reads_it(name: str):
-    """The examples of each schema come back as JSON exactly as the API shows them."""
+    """The examples of each schema are returned as JSON exactly as the API shows them."""
     events = examples(TOPICS[name].schema)
     found = decoder_of(name).decode(batch([encoded(event, own_text(name)) for event in events], topic=name))
     shown = [json.loads(line)["value"] for line in bytes(json_lines(found)).splitlines()]
@@ -199,7 +199,7 @@ def test_bytes_left_over_are_no_event(rest: bytes):
 
 
 def test_a_record_that_reaches_into_the_next_is_no_event():
-    """Two values whose bytes together are two events, cut in the wrong place, are none."""
+    """Two values whose bytes together are two events, cut in the wrong place, are both invalid."""
     good = encoded(insight(text="long enough"), own_text())
     found = decoder_of().decode(batch([good[:-2], good]))
     assert sorted(found.problems) == [0]

@@ -32,7 +32,7 @@ def read(value: bytes) -> dict[str, str]:
 
 
 def test_the_latest_by_arrival_counts():
-    """Whatever order partitions are read in; at one moment the later position."""
+    """This holds for any order of the partitions; at the same time the later position counts."""
     assert state((5, 0, 1, b"k", b"new"), (3, 1, 9, b"k", b"old")) == {b"k": b"new"}
     assert state((5, 0, 2, b"k", b"second"), (5, 0, 1, b"k", b"first")) == {b"k": b"second"}
     assert state((1, 0, 1, b"k", b"x"), (2, 0, 2, b"k", None)) == {b"k": None}

@@ -33,7 +33,7 @@ VALUES = [b'{"n": 1, "at": {"x": "straw"}}', b"a plain text", b"\x00\xff\xfe\x01
 
 
 def values_of(schemas: Mapping[int, str], asked: list[int] | None = None) -> ForeignValues:
-    """Values of a registry with these schemas; `asked` takes the ids that it is asked for."""
+    """Values of a registry with these schemas; `asked` collects the requested ids."""
 
     def text_of(schema_id: int) -> str:
         if asked is not None:
@@ -89,7 +89,7 @@ def test_the_registry_is_not_asked_for_schemas_without_end() -> None:
 
 
 def test_records_are_shown_chosen_and_searched_as_they_are() -> None:
-    """A condition looks at fields that no schema declares; a value without them has no answer and is left out."""
+    """A condition reads fields that no schema declares; a value without them has no answer and is left out."""
     shown = documents(Decoder(None).decode(batch(VALUES)))
     assert [one["value"] for one in shown] == [{"n": 1, "at": {"x": "straw"}}, "a plain text", None, None, [2], 5]
     assert [("undecodable" in one, one.get("bytes_base64")) for one in shown[2:4]] == [
@@ -124,7 +124,9 @@ def test_files_have_the_values_as_json() -> None:
 
 
 def test_a_topic_of_others_is_known_by_its_name_alone() -> None:
-    """One that Kafka could not have is none. All of the catalogue have a schema, also dead letters that nobody writes."""
+    """A name that Kafka does not permit is refused. All topics of the catalogue have a schema, also dead letters without
+    records.
+    """
     assert all(one.is_catalogued for one in all_topics())
     assert all(schema_text(source_of(one).schema) for one in all_topics())
     assert isinstance(decoder_of(foreign_topic("orders"), None), ForeignDecoder)

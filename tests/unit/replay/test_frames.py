@@ -1,4 +1,4 @@
-"""What one process of a replay tells its parent."""
+"""The messages of a replay's child process to its parent."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_what_the_product_acts_upon_is_refused_unless_one_knows(source: str, int
     ],
 )
 def test_facts_and_topics_of_ones_own_are_not(source: str, into: str):
-    """What anybody may publish, and topics that nobody of the product reads."""
+    """Topics that any producer may publish to, and topics that the product does not read."""
     check_target(TOPICS[source], into, i_know=False)
 
 
@@ -55,7 +55,7 @@ def test_dead_letters_go_back_where_they_came_from():
 
 @pytest.mark.parametrize("name", [name for name, topic in TOPICS.items() if topic.consumers and not topic.outsider])
 def test_no_topic_that_the_product_alone_writes_is_open(name: str):
-    """Whatever is added to the catalogue later is refused too."""
+    """A topic that is added to the catalogue later is refused too."""
     with pytest.raises(RefusedError):
         check_target(TOPICS[name], name, i_know=False)
 

@@ -54,7 +54,7 @@ def page(
 @pytest.mark.parametrize("is_newest_first", [True, False])
 @pytest.mark.parametrize("seed", range(40))
 def test_pages_give_every_record_once_in_order(seed: int, is_newest_first: bool):
-    """Whatever the sizes of page and segment, the pages together are the records that are wanted, by time and partition."""
+    """For any sizes of page and segment, the pages together are the requested records, by time and partition."""
     dice = random.Random(seed)
     log = log_of(dice)
     spans = {partition: Share(0, records[-1].offset + 1) for partition, records in log.items() if records}

@@ -17,7 +17,7 @@ from highwater.schemas.errors import UnavailableError
 
 
 class Log:
-    """A topic in memory. What is paused is not given; a resumed partition goes on where its reader was."""
+    """A topic in memory. A paused partition returns nothing; a resumed one continues at its reader's position."""
 
     def __init__(self, partitions: dict[int, list[int]], *, at_a_time: int = 3, size: int = 1) -> None:
         """`partitions` gives the times of each partition's records; offsets begin at 0."""
@@ -38,7 +38,7 @@ class Log:
         self.paused |= {place.partition for place in places}
 
     def resume(self, places: list[TopicPartition]) -> None:
-        """Go on."""
+        """Continue."""
         self.paused -= {place.partition for place in places}
 
     def consume(self, count: int, timeout: float) -> list[Any]:
@@ -113,7 +113,7 @@ def test_in_time_gives_the_same_in_the_order_of_arrival(
 
 @pytest.mark.parametrize(("size", "held_max"), [(1, 2_100), (100_000, 40)])
 def test_what_waits_for_an_older_record_is_bounded(size: int, held_max: int):
-    """A partition far ahead of another is paused, by number and by size, and goes on later."""
+    """A partition far ahead of another is paused, by number and by size, and continues later."""
     log: Any = Log({0: list(range(5_000)), 1: [10_000] * 5_000}, at_a_time=10, size=size)
     spans = {0: LogRange(0, 5_000), 1: LogRange(0, 5_000)}
     given_out = 0
@@ -126,7 +126,7 @@ def test_what_waits_for_an_older_record_is_bounded(size: int, held_max: int):
 @settings(deadline=None)
 @given(LOGS, st.integers(1, 30), st.integers(1, 10), st.sampled_from([1, 2, 3]))
 def test_the_first_few_are_those_of_the_whole(partitions: dict[int, list[int]], at_a_time: int, limit: int, every: int):
-    """However the partitions come and whatever is kept, the first N are what sorting everything gives first."""
+    """For any order of the partitions and any filter, the first N are the first N of the sorted whole."""
     spans = spans_of(partitions, 0)
 
     def keep(batch: Any) -> Any:

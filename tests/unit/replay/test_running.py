@@ -51,7 +51,7 @@ def test_records_without_a_key_are_of_no_key():
 
 
 def test_what_is_written_is_counted():
-    """Read, written and undecodable each by itself; progress is told of what was read."""
+    """Read, written and undecodable records are counted separately; progress reports the read ones."""
     file, decoder, counts, told = io.BytesIO(), decoder_of(), Counts(), []
     chooser = Chooser(TOPIC, decoder, counts, key=b"k")
     batches = [BATCH, batch([b"garbage"]), batch([None], keys=[b"x"])]

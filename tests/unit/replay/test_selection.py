@@ -45,7 +45,7 @@ def parsed(text: str):
     ],
 )
 def test_each_form_means_a_place(text: str, expected: object):
-    """Offsets, positions, times and ages are told apart; a time without a zone is UTC."""
+    """Offsets, positions, times and ages are distinguished; a time without a zone is UTC."""
     assert expected == parsed(text)
 
 

@@ -1,4 +1,4 @@
-"""The schemas of a topic as a registry tells them: by plain reads, with its name and password, and its refusals in one line."""
+"""The schemas of a topic from a registry: by plain reads, with its name and password, and its refusals in one line."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_versions_are_read_with_name_and_password(scripted):
     ],
 )
 def test_what_is_refused_is_said(scripted, user: str, answer: tuple[int, bytes], said: str):
-    """One clear error, whatever comes."""
+    """There is one clear error for each refusal."""
     host, answers = scripted
     answers[VERSIONS] = answer
     with pytest.raises(UnavailableError, match=said):
@@ -88,7 +88,7 @@ def test_an_unknown_subject_has_no_versions(scripted):
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:port"])
 def test_a_registry_that_is_not_there(address: str):
-    """Nobody listens, or the address is none."""
+    """Nothing listens on the port, or the address is invalid."""
     with pytest.raises(UnavailableError, match="the schema registry does not answer"):
         Subject.fetch(TOPIC, f"http://{address}")
 

@@ -1,4 +1,4 @@
-"""Conditions over records: what they may look at, what is refused and where, what has no answer."""
+"""Conditions over records: which fields they may read, what is refused and where, what has no answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DECODER = decoder_of()
 
 
 def values():
-    """Two insights, a tombstone, and bytes that are none."""
+    """Two insights, a tombstone, and invalid bytes."""
     return [
         encoded(insight(channel_id="git", text="a", ts=1_000), own_text()),
         encoded(insight(channel_id="web", text=None, ts=1_700_000_000_000), own_text()),
@@ -57,7 +57,7 @@ def kept(text: str, of=BATCH) -> list[int]:
     ],
 )
 def test_a_condition_looks_at_key_value_headers_time_and_place(text: str, expected: list[int]):
-    """Each name of a record can be asked for; times are times, and a text in quotes is no field."""
+    """Each field of a record can be used; times are times, and a quoted text is not a field."""
     assert expected == kept(text)
 
 
@@ -124,7 +124,7 @@ def test_a_condition_that_only_records_can_answer_is_taken(text: str):
 
 
 def test_a_record_without_an_answer_is_left_out_and_counted():
-    """A null that is asked for its letters, a missing header: left out, with the first reason; a tombstone is no fault."""
+    """The letters of a null, a missing header: left out, with the first reason; a tombstone is not a fault."""
     where = Where("value.text.startsWith('a')", DECODER.arrow_type, TOPIC)
     assert where.kept(DECODER.decode(BATCH)) == [0]
     assert where.failed == 1

@@ -1,4 +1,4 @@
-"""The four formats hold the same records, and a file is whole or not there."""
+"""The four formats contain the same records, and a file is complete or absent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TIMES_MS = [0, 1, 999, 1_000, 1_700_000_000_123, 253_402_300_799_999, 86_400_000
 
 
 def batches() -> list[Batch]:
-    """One that is read at once, and one with a tombstone, bad bytes, no key, a key that is no text, and headers."""
+    """One that is read at once, and one with a tombstone, bad bytes, no key, a key that is not text, and headers."""
     good = [
         encoded(insight(text=text, ts=TIMES_MS[i], embedding=b"\x00\xff" if i % 2 else None), own_text())
         for i, text in enumerate(TEXTS)
@@ -71,7 +71,7 @@ def expected() -> list[dict[str, Any]]:
 
 
 def test_json_lines_say_everything_of_a_record():
-    """Place, time, key, headers and value; a tombstone's value is null; what is no event says why and shows its bytes."""
+    """Position, time, key, headers and value; a tombstone's value is null; an invalid event has its reason and its bytes."""
     lines = expected()
     assert [line["value"]["text"] for line in lines[: len(TEXTS)]] == TEXTS
     assert [line["key"] for line in lines[: len(TEXTS)]] == TEXTS
@@ -227,7 +227,7 @@ def test_a_replay_that_breaks_off_leaves_what_was_there(error: type[BaseExceptio
 
 
 def test_a_file_is_not_there_under_its_name_before_it_is_whole(tmp_path):
-    """Who looks meanwhile sees nothing; afterwards the whole."""
+    """A reader sees no file until it is complete."""
     path = tmp_path / "out.jsonl"
     with whole_file(path) as file:
         file.write(b"all")

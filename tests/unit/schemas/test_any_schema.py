@@ -27,7 +27,7 @@ from tests.unit.schemas.any_schema import AnyBytes, AnySchema, varint
 IDS = {name: number for number, name in enumerate(TOPICS, start=1)}
 RECORDS = int(os.environ.get("HIGHWATER_FUZZ_RECORDS", "10000"))
 SEED = int(os.environ.get("HIGHWATER_FUZZ_SEED", "17"))
-# Byte strings a schema; each is decoded in three ways, as whoever reads it does.
+# Byte strings per schema; each is decoded in three ways, as by its readers.
 RECORDS_A_SCHEMA = 100
 SECONDS_MAX = 1.0
 NAMES = {"event", "not_avro", "unsafe_schema", "too_many_values"}
@@ -122,9 +122,9 @@ SKIPPED_WITHOUT_END = ["boolean", "float", "double", {"type": "fixed", "name": "
 
 @pytest.mark.parametrize("items", SKIPPED_WITHOUT_END)
 def test_what_is_skipped_ends_with_the_bytes(items):
-    """A field that a topic does not know is skipped up to the end of the bytes, whatever count they claim.
+    """A field that a topic does not know is skipped up to the end of the bytes, with any count.
 
-    The Avro library looks for no end where it skips one of these: four quintillion items of a 38-byte record.
+    The Avro library does not check for the end where it skips one of these: four quintillion items of a 38-byte record.
     """
     own = json.loads(schema_text("feeds/UserActive.v1"))
     own["fields"].insert(0, {"name": "further", "type": {"type": "array", "items": items}, "default": []})

@@ -1,4 +1,4 @@
-"""The codec: what it writes it reads, and whatever bytes it is given it answers with an error that has a name."""
+"""The codec: it reads what it writes, and answers any bytes with a named error."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_wire_format_is_confluents():
 
 @given(st.text(max_size=40), st.integers(-(2**63), 2**63 - 1))
 def test_any_text_and_time_survive(user_id: str, ts: int):
-    """Any Unicode text and any 64-bit time comes back as it was."""
+    """Any Unicode text and any 64-bit time is returned unchanged."""
     event = {"user_id": user_id, "ts": ts}
     assert event == CODEC.decode(ACTIVE, CODEC.encode(ACTIVE, event))
 
@@ -82,7 +82,7 @@ def test_bytes_that_are_no_event_are_refused_by_name(value: bytes | None, expect
 
 
 def test_an_unknown_id_is_an_error_of_its_own():
-    """An id the codec was not told of is reported with the id, so that the registry can be asked."""
+    """An id that the codec does not know is reported with the id, so that the registry can be queried."""
     with pytest.raises(UnknownSchemaError) as caught:
         CODEC.decode(ACTIVE, b"\x00\x7f\xff\xff\xff\x06ada\x02")
     assert caught.value.schema_id == 0x7FFFFFFF
@@ -103,7 +103,7 @@ def test_a_schema_of_another_event_is_refused(written_as: str, sent_to: str):
 
 
 def test_a_schema_of_another_subsystem_is_refused():
-    """A tick is no insight."""
+    """A tick is not an insight."""
     assert reason("feeds.insight-ingested", CODEC.encode("streams.tick", {"number": 1, "now": 1})) == "not_avro"
 
 

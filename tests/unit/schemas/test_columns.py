@@ -1,4 +1,4 @@
-"""Events read at once are those read one by one, whatever the bytes are."""
+"""Events that are read at once equal those that are read one by one, for any bytes."""
 
 from __future__ import annotations
 

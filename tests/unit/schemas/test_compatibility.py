@@ -94,7 +94,7 @@ def test_what_is_no_schema_has_no_reasons() -> None:
 
 
 def test_schemas_of_the_catalogue_read_themselves() -> None:
-    """Each of them, whatever it holds."""
+    """This holds for each of them."""
     for topic in TOPICS.values():
         text = schema_text(topic.schema)
         assert incompatibilities(text, [(1, text)], "FULL_TRANSITIVE") == []

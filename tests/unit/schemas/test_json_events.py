@@ -66,7 +66,7 @@ def test_a_wrong_field_is_named(change: dict[str, Any], reason: str, field: str)
 
 @pytest.mark.parametrize("document", [None, [], "text", 7, True])
 def test_an_event_is_an_object(document: Any):
-    """JSON that is no object is refused."""
+    """Other JSON is refused."""
     with pytest.raises(InvalidEventError) as caught:
         event_from_json("feeds.user-active", document)
     assert caught.value.reason == "not_an_object"

@@ -57,7 +57,7 @@ def test_times_are_utc(text: str, ms: int):
 
 
 def test_our_headers_are_cloudevents_with_the_cause():
-    """The headers of an event of ours hold the required CloudEvents attributes, and the cause where there is one."""
+    """The headers of our own events contain the required CloudEvents attributes, and the cause if there is one."""
     cause = Position("feeds.user-active", 3, 14)
     headers = make_headers(event_id="i", event_type="t", source="/s", now_ms=1_000, caused_by=cause)
     assert dict(headers) == {
@@ -75,14 +75,14 @@ def test_our_headers_are_cloudevents_with_the_cause():
 
 @pytest.mark.parametrize("source", ["highwater cli", "", "/ä", "/a<b>"])
 def test_a_source_is_a_uri_reference(source: str):
-    """Another one is a defect of ours, and no consumer of CloudEvents need take it."""
+    """Another one is a defect of the product, and a consumer of CloudEvents may refuse it."""
     with pytest.raises(ValueError, match="not a URI reference"):
         make_headers(event_id="i", event_type="t", source=source, now_ms=0, caused_by=None)
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\xff\xfe", b"nonsense", b"t/1/x"])
 def test_a_cause_from_outside_may_be_anything(value: bytes | None):
-    """A missing or malformed `ce_causedby` is no cause, and no error."""
+    """A missing or malformed `ce_causedby` gives no cause and no error."""
     assert caused_by([("ce_causedby", value)]) is None
 
 

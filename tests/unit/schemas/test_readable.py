@@ -171,7 +171,7 @@ def test_nothing_unknown_reaches_the_library():
     ],
 )
 def test_numbers_that_nothing_has_are_refused(schema: Any, body: bytes):
-    """A branch, a symbol, a length or a count that is not there is `not_avro`, also one below 0."""
+    """A missing branch, symbol, length or count is `not_avro`, also one below 0."""
     with pytest.raises(InvalidEventError) as caught:
         Reading(readable(json.dumps(record(a=schema))), None).read(body, 0)
     assert caught.value.reason == "not_avro"
@@ -194,7 +194,7 @@ def test_logical_types_are_what_they_are_written_as(kind: Any):
 
 
 def test_a_refused_schema_is_remembered():
-    """Each record that names it is refused by name, with the id, and the schema is looked at once."""
+    """Each record that names it is refused by name, with the id, and the schema is parsed once."""
     codec = Codec(IDS)
     codec.teach(900, json.dumps(array("null")))
     for _ in range(3):
@@ -215,7 +215,7 @@ def test_schemas_of_others_do_not_fill_the_memory():
 
 
 def test_the_schema_of_the_catalogue_cannot_be_taught_anew():
-    """A registry that gives another text for an id of ours changes nothing."""
+    """A registry that returns another text for one of our ids changes nothing."""
     codec = Codec(IDS)
     codec.teach(IDS[ACTIVE], json.dumps(array("null")))
     event = {"user_id": "ada", "ts": 1}
@@ -223,7 +223,7 @@ def test_the_schema_of_the_catalogue_cannot_be_taught_anew():
 
 
 def test_a_foreign_version_with_such_a_field_is_refused():
-    """A version of a schema of ours with an array of nulls, which a registry takes, is not decoded."""
+    """A version of one of our schemas with an array of nulls, which a registry accepts, is not decoded."""
     later = json.loads(schema_text("feeds/UserActive.v1"))
     later["fields"].insert(0, {"name": "more", "type": array("null"), "default": []})
     codec = Codec(IDS)

@@ -67,7 +67,7 @@ class Repo:
         return done.stdout
 
     def commit(self, message: str, files: Mapping[str | bytes, str | bytes], *, seconds: int = 1_600_000_000) -> str:
-        """Commit these contents, whatever the names hold; returns the commit's id."""
+        """Commit these contents, under any names; return the commit's id."""
         for name, content in files.items():
             raw = content if isinstance(content, bytes) else content.encode()
             path = name if isinstance(name, bytes) else name.encode()

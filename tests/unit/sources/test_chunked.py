@@ -1,4 +1,4 @@
-"""What the end of a source says, and what becomes of documents that cannot be submitted."""
+"""The end event of a source, and the handling of documents that cannot be submitted."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_slides_are_read_in_a_process_of_their_own():
     ids=["not full", "full", "forced"],
 )
 async def test_a_document_with_nothing_in_it_is_told_as_it_is(options, ends):
-    """R3.20: its end is forced only when that was asked for; without, it is named as a fault."""
+    """R3.20: its end is forced only if that was requested; otherwise it is reported as a fault."""
     chunks, told, faults = await submitted(Given(SourceDocument("a", b" \n\t\n", "text/plain")), **options)
     assert ([], ends) == (chunks, {source_id: said(end) for source_id, end in told.items()})
     assert len(faults) == (0 if options.get("forces") else 1)
@@ -135,7 +135,7 @@ async def test_a_source_that_is_there_twice_counts_once():
 
 @pytest.mark.parametrize("source_id", ["a|b", "a\nb", "", "x" * 513, "a\udcff"])
 async def test_a_name_that_cannot_be_a_source_is_a_fault(source_id):
-    """A `|`, a control character, nothing, too much and what is no UTF-8 are named and skipped."""
+    """A `|`, a control character, an empty name, a name that is too long and invalid UTF-8 are reported and skipped."""
     chunks, ends, faults = await submitted(Given(SourceDocument(source_id, b"text", "text/plain")))
     assert (chunks, ends, len(faults)) == ([], {}, 1)
 

@@ -36,7 +36,7 @@ def test_two_imports_of_one_origin_do_not_run_at_once(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"version": 1, "sources": 5, "pages": {}}'])
 def test_a_file_that_is_broken_is_named(tmp_path, content):
-    """Nothing is taken for known; the file to remove is told."""
+    """No file counts as known; the error names the file to remove."""
     with Remembered.opened(tmp_path, ABOUT) as known:
         known.save()
         path = known.path
@@ -46,7 +46,7 @@ def test_a_file_that_is_broken_is_named(tmp_path, content):
 
 
 def test_pages_of_another_version_are_read_anew(tmp_path):
-    """What was cut in another way is asked for again; the sources stay known."""
+    """Pages that were cut differently are requested again; the sources stay known."""
     with Remembered.opened(tmp_path, ABOUT) as known:
         known.sources.add("a")
         known.pages["https://x"] = Page("x", None, 1, ["a"], is_full=True)

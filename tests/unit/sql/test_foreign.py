@@ -136,7 +136,7 @@ def test_each_kind_of_value_has_its_columns() -> None:
 
 
 def test_only_what_is_asked_for_is_decoded() -> None:
-    """Bytes alone, or fields alone; a condition on another column is right all the same."""
+    """Bytes alone, or fields alone; a condition on another column still works."""
     undecoded = Columns(subject(), None)
     assert rows(undecoded, ["_value_bytes"], pa.compute.field("_offset") == 101) == [{"_value_bytes": VALUES[1]}]
     assert rows(undecoded, ["_value_bytes"], pa.compute.field("text") == "a") == [{"_value_bytes": ORDER}]
@@ -145,7 +145,7 @@ def test_only_what_is_asked_for_is_decoded() -> None:
 
 
 def test_an_unknown_column_may_be_a_field_of_the_value() -> None:
-    """What is like no column is looked for in the JSON; a slip of letters is named as everywhere."""
+    """A name unlike any column is read from the JSON; a misspelt one is named as usual."""
     columns = {"orders": list(foreign_columns(subject().schema))}
     said = {
         name: told(duckdb.BinderException(f'Referenced column "{name}" not found'), "", list, columns)

@@ -90,7 +90,7 @@ def test_what_a_condition_leaves_to_read(expression, expected):
 
 
 def test_a_condition_on_times_is_exact_to_the_millisecond():
-    """Both ends belong to it, whatever the microseconds."""
+    """Both ends belong to it, with any microseconds."""
     assert Condition(at(20.0015) <= TIME, SCHEMA).interval() == Interval(20_001, None)
     assert Condition((at(20) < TIME) & (at(21.0005) >= TIME), SCHEMA).interval() == Interval(20_000, 21_000)
     assert Condition(SEQ > 3, SCHEMA).interval() == Interval(None, None)
@@ -119,7 +119,7 @@ CONDITIONS = PAIRS | _joined(PAIRS, PAIRS) | _joined(_joined(PAIRS, LEAVES), LEA
 
 @given(CONDITIONS)
 def test_no_record_that_a_condition_holds_for_is_left_out(expression):
-    """Whatever is put together of comparisons by AND and OR."""
+    """This holds for any combination of comparisons with AND and OR."""
     places = [(p, offset) for p, held in RANGES.items() for offset in range(held.low, held.high)]
     table = pa.table(
         {

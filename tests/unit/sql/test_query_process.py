@@ -29,7 +29,7 @@ def written(query: str, kind: str | None) -> tuple[dict[str, object], bytes]:
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
 def test_a_file_that_cannot_begin_is_refused(kind: str) -> None:
-    """A value that is no number, found only when the query runs: the reason comes, and no byte of a file."""
+    """A value that is not a number, found only when the query runs: the reason is sent, and no byte of a file."""
     first, rest = written(BROKEN, kind)
     assert (first["event"], first["reason"], rest) == ("refused", "invalid", b"")
     assert "Could not convert string 'two' to INT32" in str(first["detail"])
@@ -49,7 +49,7 @@ def test_a_file_without_rows_is_whole(kind: str, head: bytes) -> None:
 
 
 def test_a_file_that_has_begun_ends_with_the_error() -> None:
-    """So that its process fails, and what was sent is no whole file."""
+    """So its process fails, and the sent part is not a complete file."""
     output = io.BytesIO()
     with pytest.raises(InvalidQueryError, match="late"):
         _Run(QueryTask(LATE, NOWHERE, Limits(1_000_000, 30), "jsonl"), output).run()

@@ -21,7 +21,7 @@ def test_each_topic_has_a_table_of_its_own():
 
 
 def test_no_field_hides_a_column_of_the_record():
-    """Every column of every table has a name of its own, in whatever letters."""
+    """Every column of every table has its own name, in any case."""
     for name, topic in topics_by_table().items():
         names = [one.casefold() for one in catalogued_columns(topic).names]
         assert len(names) == len(set(names)), name

@@ -30,7 +30,7 @@ NOWHERE = Sources({}, None, None)
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A broker with three topics of the same records; what it was asked for."""
+    """A broker with three topics of the same records; the queries that it received."""
     questions: list[str] = []
 
     def names(_: Views) -> list[str]:

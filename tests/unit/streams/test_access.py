@@ -81,6 +81,10 @@ def test_the_registry_has_its_credentials_from_the_settings_or_the_address():
     [
         ({"SCHEMA_REGISTRY_URL": "registry:8081"}, "SCHEMA_REGISTRY_URL=registry:8081 is not an http or https address"),
         (
+            {"SCHEMA_REGISTRY_URL": "http://registry:80810"},
+            "SCHEMA_REGISTRY_URL=http://registry:80810: Port out of range",
+        ),
+        (
             {"SCHEMA_REGISTRY_URL": "http://registry", "SCHEMA_REGISTRY_SSL_CA_LOCATION": "/ca"},
             "SCHEMA_REGISTRY_SSL_CA_LOCATION is set, and SCHEMA_REGISTRY_URL is not https",
         ),
@@ -97,7 +101,7 @@ def test_what_cannot_be_used_for_the_registry_is_named(settings: dict[str, str],
 
 
 def test_without_an_address_there_is_no_access():
-    """A registry is asked for by its setting's name."""
+    """The error names the setting of the registry."""
     assert read_settings({}).registry_access() is None
     with pytest.raises(ConfigurationError, match="SCHEMA_REGISTRY_URL"):
         RegistryAccess.required(None)

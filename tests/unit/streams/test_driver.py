@@ -50,7 +50,7 @@ def changed(user_id: str = "u1", revision: int = 1, **more: Any) -> dict[str, An
 
 
 async def with_novelty(driver: Driver, head: int, user_id: str = "u1", appended_ms: int | None = None) -> None:
-    """Subscribers of a channel are told of its head."""
+    """Subscribers of a channel are notified of its head."""
     event = {"heads": [{"channel_id": "c1", "head": head, "users": [user_id]}]}
     known = set(event["heads"][0])
     assert known == {"channel_id", "head", "users"}
@@ -68,7 +68,7 @@ async def finished(driver: Driver, hwm: int) -> None:
 
 
 async def test_novelty_after_a_tick_is_judged_by_that_tick():
-    """Nobody waits for a second tick: the request names the tick that told of the channel."""
+    """No second tick is needed: the request names the tick that published the channel."""
     driver = Driver("users")
     await driver.tick(NOON)
     await driver.publish(CHANGED, changed())
@@ -96,7 +96,7 @@ async def test_a_tick_asks_for_a_user_once():
 
 @pytest.mark.parametrize(("late_ms", "asked_at"), [(FRESH_MS_MAX, [NOON]), (FRESH_MS_MAX + 1, [])])
 async def test_a_tick_that_is_old_judges_nobody(late_ms: int, asked_at: list[int]):
-    """After a worker was away its last tick is of long ago: a cooldown that began then would be over too early."""
+    """After a pause of the worker its last tick is old: a cooldown that began then would be over too early."""
     driver = Driver("users")
     await driver.tick(NOON, appended_ms=NOON)
     await driver.publish(CHANGED, changed())
@@ -120,7 +120,7 @@ async def test_an_insight_becomes_a_request():
 
 
 async def test_tables_outlive_a_restart():
-    """Another worker goes on from the rows: a request in flight is not repeated, a second tick is heard once."""
+    """Another worker continues from the rows: a request in flight is not repeated, a second tick is processed once."""
     driver = Driver("users")
     await driver.publish(CHANGED, changed())
     await with_novelty(driver, 500)
@@ -148,7 +148,7 @@ async def test_nothing_is_written_before_it_was_acknowledged():
 
 
 async def test_poison_is_put_aside_with_its_bytes():
-    """Bytes that are no event go to the dead-letter topic with a reason, and the stream goes on."""
+    """Invalid bytes go to the dead-letter topic with a reason, and the stream continues."""
     driver = Driver("users")
     await driver.publish(CHANGED, b"\xff", partition=0)
     await driver.publish(CHANGED, changed())

@@ -1,4 +1,4 @@
-"""The index of due keys, against a model that looks at everything."""
+"""The index of due keys, against a model that checks everything."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ PLACE = (TOPIC, 0)
 
 
 class Advance(NamedTuple):
-    """One record; without a channel it is no event."""
+    """One record; without a channel it is invalid."""
 
     channel: str | None
     head: int
@@ -92,11 +92,11 @@ async def run(given: Sequence[Advance], moves: Sequence[tuple[int, int, bool, bo
 @example(
     [Advance("a", 1, 1, 0, (1, 1)), Advance(None, 2, 1, 0, (1, 2)), Advance("a", 3, 1, 0, (1, 1))],
     [(3, 0, False, False)],
-)  # a bad event of the next relay: what comes of the one before is passed over
+)  # a bad event of the next relay: the result of the one before is skipped
 def test_a_batch_leaves_what_its_records_leave_one_by_one(
     log: list[Advance], moves: list[tuple[int, int, bool, bool]]
 ) -> None:
-    """Whatever their order, read again or not, with bad events and overtaken relays in between; byte by byte."""
+    """In any order, read again or not, with bad events and overtaken relays in between; the bytes are equal."""
     alone = asyncio.run(run(log, moves, batches=False))
     assert asyncio.run(run(log, moves, batches=True)) == alone
 

@@ -52,5 +52,5 @@ async def test_a_role_in_order_shows_nothing():
 
 
 def test_nobody_there_is_not_degraded():
-    """An address where nobody listens says nothing here: that it does not answer is told as its readiness."""
+    """An address without a server is not degraded: that it does not answer is reported as its readiness."""
     assert degraded_at("http://127.0.0.1:1/readyz", 1.0) == {}

@@ -24,7 +24,7 @@ def test_an_agent_that_works_through_a_backlog_is_not_silent() -> None:
 
 
 def test_a_stuck_partition_shows_though_others_flow() -> None:
-    """A tick under way for ten limits is late whatever else moves."""
+    """A tick that takes ten limits is late, even if other partitions move."""
     beats = Heartbeats(("users",))
     beats.sent(0, 1, 0.0)
     beats.moved("users", BUSY_LIMITS * 60.0)

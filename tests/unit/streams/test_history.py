@@ -52,7 +52,7 @@ def test_long_spans_have_as_many_values_as_a_chart_shows() -> None:
 
 
 def test_a_step_shows_the_mean_of_a_rate_and_the_peak_of_a_lag() -> None:
-    """A peak of a minute does not vanish from the chart of a day."""
+    """A peak of a minute stays visible in a chart of one day."""
     grid = grid_of(BEGIN - BEGIN % 240_000, BEGIN - BEGIN % 240_000 + KEPT_MS)
     samples = [Sample(grid.from_ms + n * SAMPLE_MS, {"a": value}) for n, value in enumerate((0.0, 8.0, 0.0, 0.0))]
     assert values_of(METRICS["lag"], samples, grid)["a"][:2] == [8.0, None]
@@ -90,7 +90,7 @@ def test_a_group_keeps_its_total_and_the_partitions_that_are_furthest_behind() -
 
 
 def test_rates_of_others_are_kept_apart() -> None:
-    """0 where nothing came; none of a topic that was recreated or is not there."""
+    """0 if nothing came; None for a topic that was recreated or is missing."""
     before = Counters(0.0, {"own": 5, "idle": 3, "busy": 1, "new": 9})
     after = Counters(10.0, {"own": 15, "idle": 3, "busy": 21, "new": 2})
     assert rate_figures(before, after, ["idle", "busy", "new", "gone"]) == {
@@ -100,6 +100,6 @@ def test_rates_of_others_are_kept_apart() -> None:
 
 
 def test_one_topic_of_all_is_zero_where_others_came() -> None:
-    """A sample of all topics that does not hold it says that nothing came; a minute without a sample says nothing."""
+    """A sample of all topics without it means that nothing came; a minute without a sample is unknown."""
     grid = grid_of(BEGIN, BEGIN + 3 * SAMPLE_MS)
     assert values_of(TOPIC_RATE, of_label([at(0, a=2.0), at(2, b=1.0)], "a"), grid) == {"a": [2.0, None, 0.0]}

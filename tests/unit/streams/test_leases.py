@@ -1,4 +1,4 @@
-"""Leases: when an owner goes on, renews and stops, and how members come to equal shares."""
+"""Leases: when an owner continues, renews and stops, and how members reach equal shares."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ log.info("another", number=1)
 
 
 def test_a_repeated_line_is_left_out_and_counted():
-    """Each period lets so many of a kind through; the first of the next says how many were not."""
+    """Each period lets N lines of a kind through; the first of the next period has the number of omitted ones."""
     limit = RepeatLimit()
     assert [limit.left_out("a", 1.0) for _ in range(LINES_MAX + 5)] == [0] * LINES_MAX + [None] * 5
     assert limit.left_out("b", 1.0) == 0

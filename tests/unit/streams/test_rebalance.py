@@ -51,7 +51,7 @@ PLACE = TP("league.match-changed", 5)
 
 
 class Thread:
-    """The library's client in a thread: a fetch ends when it is told to, and then stands behind what it got."""
+    """The library's client in a thread: a fetch ends on demand, and its position is then after its last record."""
 
     def __init__(self) -> None:
         self.position = 0

@@ -1,4 +1,4 @@
-"""Records of a relay that was overtaken: told by their epochs, in consumers and in agents, also after a restart."""
+"""Records of an overtaken relay: recognized by their epochs, in consumers and in agents, also after a restart."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_was_stored_before_a_restart_still_counts():
 
 
 def test_what_is_read_again_is_dealt_with_again():
-    """A position that went back (a reset, a redelivery, a topic that was made anew) lies before the epoch that is remembered."""
+    """A position that went back (a reset, a redelivery, a recreated topic) lies before the remembered epoch."""
     assert offsets([record(0, 5), record(2, 8), record(3, 5)], {(TOPIC, 0): {3: Epoch(8, 2)}}) == [0, 2]
 
 

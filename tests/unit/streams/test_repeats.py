@@ -6,7 +6,9 @@ from highwater.streams.repeats import RecordedContent, conflicting
 
 
 def test_what_says_something_else_than_the_first_of_its_id_is_found():
-    """Compared with what is stored, else with the first event of the batch; what is stored by an event itself is no repeat."""
+    """It is compared with the stored event, else with the first event of the batch; an event that is stored does not repeat
+    itself.
+    """
     stored = {"known": RecordedContent("first", "t/0/1"), "own": RecordedContent("stored otherwise", "t/0/9")}
     events = [
         ("known", RecordedContent("other", "t/0/5")),

@@ -1,4 +1,6 @@
-"""Which failed work is restarted together: by what its error contains, by where it goes on, and no more than at once."""
+"""Which failed work is restarted together: by the text of its error, by the stage where it continues,
+and by the limit at once.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def test_a_plan_says_why_they_failed_of_whom_and_what_is_left() -> None:
 
 
 def test_a_plan_that_did_not_look_at_all_says_so() -> None:
-    """What was not looked at is not counted as found."""
+    """Work that was not checked is not counted as found."""
     failed = [job(number) for number in range(LOOKED_AT_MAX + 1)]
     plan = plan_restarts(failed, RestartFilter())
     assert (plan.is_whole, plan.found) == (False, LOOKED_AT_MAX)

@@ -57,7 +57,7 @@ def test_what_becomes_of_a_tick(told: Tick, appended_ms: int | None, offset: int
 
 @given(st.lists(st.tuples(st.integers(0, 400_000), st.booleans()), max_size=30))
 def test_a_right_tick_is_admitted_after_whatever_came(steps: list[tuple[int, bool]]):
-    """Whatever wrong ticks were taken by a moved offset, the next right one that is later than the bound is admitted."""
+    """After any wrong ticks that were accepted by a moved offset, the next right one that is later than the bound is admitted."""
     last, at = LastTick(), NOON
     for offset, (step_ms, is_wrong) in enumerate(steps):
         at += step_ms
@@ -87,7 +87,7 @@ def test_a_clock_is_wrong_when_two_readings_say_so(before: int, measured: int, e
 
 
 def test_a_spell_is_reported_until_a_minute_after_its_last_tick():
-    """Right and wrong ticks that alternate are one spell; partitions that move begin anew."""
+    """Right and wrong ticks that alternate are one spell; moved partitions start over."""
     clocks = Clocks()
     refused, admitted = Verdict(Admission.REFUSED, HOUR), Verdict(Admission.ADMITTED)
     clocks.note(3, NOON + HOUR, refused)

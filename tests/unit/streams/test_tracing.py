@@ -95,7 +95,7 @@ def test_a_time_that_cannot_be_is_none(value: bytes | None):
 
 
 def test_without_a_collector_the_context_is_carried_on_as_it_came():
-    """No span of ours stands between."""
+    """There is no span of the product in between."""
     TRACER.is_on = False
     cause = Position("t", 0, 1)
     begin_hop("g", cause, [("traceparent", PARENT.encode())], 1)

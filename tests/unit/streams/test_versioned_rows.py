@@ -8,7 +8,7 @@ from highwater.streams.versioned_rows import decode_facts, encode_facts
 
 
 def test_a_row_gives_back_what_it_holds():
-    """Its version comes first in the bytes, and is no fact."""
+    """Its version comes first in the bytes, and is not a fact."""
     row = encode_facts(2, ["a", 1, None])
     assert row == b'[2,"a",1,null]'
     assert decode_facts(row, 2) == ["a", 1, None]

@@ -38,7 +38,7 @@ def test_each_partition_has_a_mark_of_its_own() -> None:
 
 
 def test_a_mark_is_no_row() -> None:
-    """Whoever lists the rows of a table does not meet it."""
+    """A listing of a table's rows does not contain it."""
     table = Named()
     table[MARK_KEY] = mark_of(7)
     table[b"u1"] = b"row"

@@ -43,7 +43,7 @@ def status(status: str, revision: int) -> dict[str, Any]:
 
 
 def test_the_last_revision_counts_whatever_came_after_it():
-    """An event that is told again after a crash takes nothing back; the difference names the event that it starts at."""
+    """An event that is repeated after a crash retracts nothing; the difference names the event that it starts at."""
     case = Case("pipeline_runs")
     case.published("queries.pipeline-stage", **status("NEW", 1))
     last = case.published("queries.pipeline-stage", **status("COMPLETED", 2))
@@ -65,7 +65,7 @@ def test_a_row_that_nobody_reported_is_a_difference_unless_nothing_was_done_to_i
 
 
 def test_rows_of_a_user_who_was_erased_are_left_out_and_counted():
-    """Marks begin anew with another life; those of others are compared."""
+    """Marks start over after an erasure; those of other users are compared."""
     case = Case("user_cluster_hwm")
     for user in ("u1", "u2"):
         case.published("feeds.rebuild-finished", user_id=user, outcome="rebuilt", hwm={"c1": 9})

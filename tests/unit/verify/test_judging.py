@@ -28,7 +28,7 @@ def judged(driver: Driver, topic: str, told: DecisionInputs, **changes: Any) -> 
 
 
 class Telling(Driver):
-    """A driver whose inputs are noted as told."""
+    """A driver that notes its inputs as published."""
 
     def __init__(self, *agents: str) -> None:
         self.told = DecisionInputs({})
@@ -112,7 +112,7 @@ async def test_a_dirty_channel_names_a_head_that_was_told():
     assert judged(driver, topic, driver.told) is None
     assert judged(driver, topic, driver.told, head=9) == ("head", "a reported one; the newest is 8", 9)
     assert judged(driver, topic, driver.told, dirty_since=1)[::2] == ("dirty_since", 1)
-    # The second advance cannot have made a head dirty that was told before it.
+    # The second advance cannot have made a head dirty that was published before it.
     assert judged(driver, topic, driver.told, head=3, dirty_since=NOON + 8)[0] == "dirty_since"
     assert judged(driver, topic, driver.told, now=NOON - 1)[0] == "now"
 
@@ -129,7 +129,7 @@ async def test_an_ingest_is_decided_by_its_counts():
 
 
 async def test_a_change_of_a_match_names_its_documents():
-    """Told again by a row that knows the change it may name fewer, and is left open; more are a difference."""
+    """A row that knows the change may publish fewer of them, and is left open; more of them are a difference."""
     driver, topic = Telling("seasons"), "league.refresh-requested"
     event = {
         "match_id": "m1", "season": "s", "changed": ["score"], "kickoff": NOON, "status": "scheduled", "state": "live",
@@ -147,7 +147,7 @@ async def test_a_change_of_a_match_names_its_documents():
 
 
 def test_totals_are_the_sum_of_what_was_recorded():
-    """Up to their number; a number that nobody recorded is named."""
+    """They are compared up to their number; an unrecorded number is named."""
     told, topic = DecisionInputs({}), "jobs.usage-flushed"
     amounts = {"presentations": 1, "slides": 2, "tokens": 3, "cost_cents": 4}
     for seq in (1, 2):
@@ -184,5 +184,5 @@ def test_a_stage_is_that_of_a_run_that_was_told():
 
 
 def test_every_judge_is_of_a_topic_of_the_catalogue():
-    """And so is what it is told by."""
+    """So are the topics of its inputs."""
     assert {topic for one in DECISIONS for topic in (one.topic, *one.sources)} <= set(TOPICS)

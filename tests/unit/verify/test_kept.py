@@ -1,4 +1,4 @@
-"""What a table keeps of the decisions made at ticks: what no event told is a difference, and every life of a worker has none."""
+"""What a table keeps of decisions at ticks: without an event it is a difference, and a restarted worker has none."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_a_channel_is_clean_when_it_was_told_and_dirty_since_an_advance():
 
 
 async def test_a_user_names_a_request_that_was_made_and_its_time():
-    """Another offset, or another time, was told by nobody."""
+    """Another offset, or another time, has no event."""
     driver = Listening("users")
     event = {
         "user_id": "u1", "revision": 1, "plan": "free", "last_active_at": NOON, "subscribed": ["c1"], "unsubscribed": [],

@@ -1,4 +1,4 @@
-"""Read models whose log has lost its beginning, or was made anew, and those that lean on them."""
+"""Read models whose log has lost its beginning, or was recreated, and those that depend on them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_what_leans_on_a_topic_is_not_compared_without_it(topic: str, groups: se
 
 
 def test_every_model_is_of_a_group_that_is_known():
-    """So that its log is looked at."""
+    """So its log is read."""
     assert {model.group for model in MODELS} <= set(TOPICS) | {"organizations", "usage", "chunks"}
 
 

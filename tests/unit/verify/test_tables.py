@@ -1,5 +1,5 @@
-"""Tables against the log: whatever order a worker read its topics in, and however often it was killed, only what is planted
-differs.
+"""Tables against the log: for any order in which a worker read its topics, and any number of kills, only the planted
+faults differ.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Log:
 
 
 def day(seed: int) -> Log:
-    """Some of everything that the agents read, users who are erased and come back among it."""
+    """Some of every event that the agents read, among it users who are erased and return."""
     log = Log(seed)
     pick = log.random
     users, channels = [f"u{n}" for n in range(6)], [f"c{n}" for n in range(4)]
@@ -226,6 +226,6 @@ async def test_a_log_without_its_beginning_is_said_per_table():
 
 
 async def test_every_table_has_its_rule():
-    """A table of the worker that nobody said how to compare would be left out silently."""
+    """A table of the worker without a rule of comparison would be left out silently."""
     assert set(Driver().tables) == set(tables.ROWS)
     await asyncio.sleep(0)

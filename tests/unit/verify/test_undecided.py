@@ -1,4 +1,4 @@
-"""A recovered row keeps of decisions what the log tells; where that is open, the decision is repeated."""
+"""The fields of a recovered row that follow from decisions in the log; where the log is open, the decision is repeated."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ REQUESTED: dict[Any, Any] = {
 @pytest.mark.parametrize(
     ("told", "channel", "expected"),
     [
-        (9, Channel(9, 100), None),  # told: clean, whatever the agent found
-        (8, Channel(9, None), 0),  # not told: dirty, whatever the agent found
+        (9, Channel(9, 100), None),  # published: clean, with anything that the agent found
+        (8, Channel(9, None), 0),  # not published: dirty, with anything that the agent found
         (8, Channel(9, 100), 100),
-        (9, Channel(9, None, 1), 0),  # which retractions were told is in no event
+        (9, Channel(9, None, 1), 0),  # which retractions were published is in no event
     ],
 )
 def test_a_channel_is_clean_if_its_head_was_told(told: int, channel: Channel, expected: int | None) -> None:
-    """Otherwise the next tick tells it, once more perhaps."""
+    """Otherwise the next tick publishes it, perhaps once more."""
     notes = {("dirty", "c1"): (told, "feeds.channel-dirty/0/1")}
     assert decode_channel(settled(notes, "channel_heads", b"c1", encode_channel(channel))).dirty_since == expected
 
