@@ -41,6 +41,14 @@ async def test_a_source_is_a_file_known_by_its_path(tmp_path):
     )
 
 
+async def test_a_table_is_titled_by_its_file(tmp_path):
+    """Only its name says what the rows are of; other documents have headings."""
+    put(tmp_path, "lists/debian.csv", b"version,name\n12,Bookworm\n")
+    put(tmp_path, "a.md")
+    found, _ = await drawn(Folder(tmp_path))
+    assert (found["lists/debian.csv"].title, found["a.md"].title) == ("debian", None)
+
+
 async def test_nothing_outside_the_folder_is_read(tmp_path):
     """Links, to files or folders, and pipes are passed over, neither followed nor waited for."""
     secret = tmp_path / "secret"
