@@ -29,7 +29,7 @@ from highwater.connectors.postgres.pool import reading
 from highwater.connectors.retrieval.asked import QuestionVector
 from highwater.connectors.retrieval.context import ChunkContext
 from highwater.connectors.retrieval.insights import SHARE_MIN, InsightSearch
-from highwater.connectors.retrieval.search import Result
+from highwater.connectors.retrieval.results import Result
 from highwater.streams.clock import Clock, to_datetime
 from highwater.streams.documents.structure import UnreadableDocumentError, decoded, markdown_blocks
 from highwater.streams.jobs.approval import is_approved
