@@ -28,6 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from highwater.deploy.local.control import await_ready, start_detached, status, stop
 from highwater.deploy.local.errors import (
     AlreadyRunningError,
+    LocalStackError,
     MisconfiguredError,
     NotReadyYetError,
     PartFailedError,
@@ -300,6 +301,8 @@ def test_an_asked_for_port_that_is_taken_is_an_error(tmp_path: Path):
         assert ports.take("api", taken) > taken
         with pytest.raises(PortTakenError, match=str(taken)):
             ports.take("api", 8080, explicit=taken)
+        with pytest.raises(LocalStackError, match=r"203\.0\.113\.7 is not an address of this machine"):
+            ports.take("api", 8080, host="203.0.113.7")
         ports.release()
     assert PortBook(tmp_path).take("api", taken) > taken, "the port of the last start is kept"
 
