@@ -25,6 +25,10 @@ WORDS_MAX = 32
 _NAMES_MAX, _NAME_PARTS_MAX, _NAME_CHARACTERS_MAX = 8, 8, 64
 _NAME = re.compile(r"[^\W_]+(?:[._/:@#+-]{1,2}[^\W_]+)+")
 _PART = re.compile(r"[^\W_]+")
+# A hyphen or a slash without a number joins plain words (low-level, read/write), and single letters are abbreviations
+# (e.g.): these say no more than their parts.
+_IS_NAME = re.compile(r"\d|[._:@#]")
+_ABBREVIATION = re.compile(r"[^\W\d_](?:\W[^\W\d_])+")
 # Chunks that have all parts of a name are read up to this number to count those that have the whole: some 2 us each. If
 # there are more, the rarest part is an upper bound.
 _NAMED_READ_MAX = 2_000
@@ -57,6 +61,7 @@ class AskedWords(NamedTuple):
         saturation: the part of the saturation that is the same for all chunks.
         saturation_per_octet: the part that grows with the length of a chunk.
         rare: how many of the words are rare: few enough chunks have one of them.
+        has_names: whether one is a name as a whole, which some chunk has.
     """
 
     any_word: str
@@ -67,6 +72,7 @@ class AskedWords(NamedTuple):
     saturation: float
     saturation_per_octet: float
     rare: int
+    has_names: bool = False
 
     @property
     def rare_words(self) -> str:
@@ -124,8 +130,13 @@ async def words_of(
 
 def names_in(question: str) -> list[str]:
     """Return the words of a question that have several parts, in order, each once."""
-    found = dict.fromkeys(name for name in _NAME.findall(question) if len(name) <= _NAME_CHARACTERS_MAX)
-    return [name for name in found if len(_PART.findall(name)) <= _NAME_PARTS_MAX][:_NAMES_MAX]
+    return [name for name in dict.fromkeys(_NAME.findall(question)) if _is_name(name)][:_NAMES_MAX]
+
+
+def _is_name(name: str) -> bool:
+    if len(name) > _NAME_CHARACTERS_MAX or len(_PART.findall(name)) > _NAME_PARTS_MAX:
+        return False
+    return _IS_NAME.search(name) is not None and _ABBREVIATION.fullmatch(name) is None
 
 
 def _counts_of_names(rows: Sequence[Row], counts: Mapping[str, int]) -> dict[str, int]:
@@ -161,6 +172,7 @@ def _weighed(
         saturation=saturation * (1 - LENGTH_SHARE),
         saturation_per_octet=saturation * LENGTH_SHARE * chunks / max(1, octets),
         rare=sum(found <= candidates_max for found in accumulate(chunks_of)),
+        has_names=bool(names),
     )
 
 
