@@ -1,8 +1,9 @@
 """The words of a question, their weights in a namespace (BM25), and which of them select candidates.
 
-A name with punctuation inside (2.11.0, 2024-05-01, KIP-500, os.path) is stored as its parts. In a question it counts as
-one word more, which a chunk has if it has the parts beside each other: else 2.11.2 would be as good as 2.11.0, and
-every date of May as good as the first.
+A name with punctuation and a number inside (2.11.0, 2024-05-01, KIP-500) is stored as its parts. In a question it counts
+as one word more, which a chunk has if it has the parts beside each other: else 2.11.2 would be as good as 2.11.0, and
+every date of May as good as the first. Names of plain words (os.path, low-level) do not: their parts say what they are
+about (docs/benchmarks/search.md).
 
 Invariant: the weights are those of exactly the chunks that the transaction sees: `chunk_words` is summed in its
 snapshot, and chunks with a whole name are counted in it.
@@ -25,10 +26,7 @@ WORDS_MAX = 32
 _NAMES_MAX, _NAME_PARTS_MAX, _NAME_CHARACTERS_MAX = 8, 8, 64
 _NAME = re.compile(r"[^\W_]+(?:[._/:@#+-]{1,2}[^\W_]+)+")
 _PART = re.compile(r"[^\W_]+")
-# A hyphen or a slash without a number joins plain words (low-level, read/write), and single letters are abbreviations
-# (e.g.): these say no more than their parts.
-_IS_NAME = re.compile(r"\d|[._:@#]")
-_ABBREVIATION = re.compile(r"[^\W\d_](?:\W[^\W\d_])+")
+_NUMBER = re.compile(r"\d")
 # Chunks that have all parts of a name are read up to this number to count those that have the whole: some 2 us each. If
 # there are more, the rarest part is an upper bound.
 _NAMED_READ_MAX = 2_000
@@ -129,14 +127,14 @@ async def words_of(
 
 
 def names_in(question: str) -> list[str]:
-    """Return the words of a question that have several parts, in order, each once."""
+    """Return the words of a question that have several parts, and a number in one, in order, each once."""
     return [name for name in dict.fromkeys(_NAME.findall(question)) if _is_name(name)][:_NAMES_MAX]
 
 
 def _is_name(name: str) -> bool:
     if len(name) > _NAME_CHARACTERS_MAX or len(_PART.findall(name)) > _NAME_PARTS_MAX:
         return False
-    return _IS_NAME.search(name) is not None and _ABBREVIATION.fullmatch(name) is None
+    return _NUMBER.search(name) is not None
 
 
 def _counts_of_names(rows: Sequence[Row], counts: Mapping[str, int]) -> dict[str, int]:
