@@ -51,6 +51,11 @@ def trusts_nobody() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
+def trust_for(address: str) -> ssl.SSLContext | bool:
+    """Return `verify` of an httpx client that follows no redirects from this address: the public authorities if it uses TLS."""
+    return trusts_nobody() if address.startswith("http://") else True
+
+
 @dataclass(frozen=True, slots=True)
 class KafkaAccess:
     """The access to the brokers. Certificates and keys are paths of PEM files."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import functools
 import os
 import signal
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import hypothesis
 import pytest
 
@@ -25,6 +27,9 @@ _LEADERS_SECONDS_MAX = 60
 
 # As every process of the product has it (api/cli/main.py); numpy is not imported yet.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Each client of httpx would load the public authorities, which takes 20 ms, and every server of a test is on this machine.
+httpx._transports.default.create_ssl_context = functools.cache(httpx._transports.default.create_ssl_context)
 
 # No test fails for the machine's speed.
 hypothesis.settings.register_profile("highwater", deadline=None)

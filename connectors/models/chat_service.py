@@ -20,6 +20,7 @@ import openai
 
 from highwater.connectors.models.calls import CallFailedError, ChatAnswer, ChatCall, OnDelta
 from highwater.schemas.errors import ConfigurationError
+from highwater.streams.access import trust_for
 from highwater.streams.clock import Clock, ProductClock, to_ms
 from highwater.streams.models.answers import clean_text
 from highwater.streams.models.event_stream import StreamedAnswer, completion_of
@@ -104,7 +105,7 @@ class ChatEndpoint:
             api_key=api_key or "none",  # local services need no key, but the client requires one
             max_retries=0,
             timeout=seconds_max,
-            http_client=_BoundedClient(timeout=seconds_max),
+            http_client=_BoundedClient(base_url, timeout=seconds_max),
         )
 
     async def ask(
@@ -239,9 +240,10 @@ class _BoundedClient(openai.DefaultAsyncHttpxClient):
     compressed one may be a thousand times as long as what was counted.
     """
 
-    def __init__(self, *, timeout: float) -> None:
+    def __init__(self, address: str, *, timeout: float) -> None:
         # As many connections as calls: the worker limits them, by HIGHWATER_QUERY_CONCURRENCY.
-        super().__init__(timeout=timeout, follow_redirects=False, headers={"Accept-Encoding": "identity"})
+        headers = {"Accept-Encoding": "identity"}
+        super().__init__(timeout=timeout, follow_redirects=False, headers=headers, verify=trust_for(address))
 
     async def send(self, request: Any, *, stream: bool = False, **more: Any) -> Any:
         """Return the response with its body read; pieces are passed on as they come."""

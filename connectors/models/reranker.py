@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from highwater.schemas.errors import ConfigurationError, HighwaterError
+from highwater.streams.access import trust_for
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import MODEL_CALLS, get_log
@@ -70,7 +71,9 @@ class RerankingService:
         import httpx  # noqa: PLC0415 - only who has a service needs it
 
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        self._client = httpx.AsyncClient(headers=headers, timeout=CALL_SECONDS_MAX, follow_redirects=False)
+        self._client = httpx.AsyncClient(
+            headers=headers, timeout=CALL_SECONDS_MAX, follow_redirects=False, verify=trust_for(url)
+        )
         self._url = f"{url.rstrip('/')}/rerank"
         self._model = model
         self._rests_until = float("-inf")

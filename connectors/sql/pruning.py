@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from pyarrow import fs
 
 from highwater.connectors.replay.selection import Ranges
 from highwater.connectors.replay.shares import Share
+from highwater.connectors.sql.datasets import ds
 
 # The last moment of the year 9999: broker times come before it.
 _MS_MAX = 253_402_300_799_999

@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from highwater.connectors.replay.consumer import offsets_at, open_reader
 from highwater.connectors.replay.decoding import Decoded, Decoder
@@ -24,6 +23,7 @@ from highwater.connectors.replay.shares import Share
 from highwater.connectors.replay.spans import fetch_ranges
 from highwater.connectors.replay.table import header_column
 from highwater.connectors.replay.text import key_column
+from highwater.connectors.sql.datasets import ds
 from highwater.connectors.sql.pruning import Condition, prune
 from highwater.connectors.sql.tables import RECORD_COLUMNS, columns_of
 from highwater.schemas.errors import HighwaterError

@@ -102,6 +102,8 @@ def test_the_core_has_no_chance_in_it():
         ("highwater.connectors.kafka.registry", {"authlib", "cryptography", "httpx", "httpx2", "confluent_kafka"}),
         ("highwater.streams.app", {"scipy", "asyncpg", "redis", "confluent_kafka", "openai"}),
         ("highwater.connectors.replay.where", {"pandas", "prompt_toolkit", "typer"}),
+        ("highwater.connectors.sql.query_process", {"pandas"}),
+        ("highwater.connectors.replay.search_process", {"pandas", "duckdb", "asyncpg"}),
         ("highwater.connectors.replay.parts", {"numpy", "pyarrow", "confluent_kafka", "httpx", "httpx2", "authlib"}),
     ],
 )

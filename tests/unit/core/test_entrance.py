@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
@@ -17,10 +19,16 @@ JSON = {"Content-Type": "application/json"}
 FOREIGN = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
 
 
+@functools.cache
+def application(**named: str) -> Any:
+    """An application with these settings, without services; it is made once, since it keeps nothing of a request."""
+    return create_app(read_settings(named))
+
+
 def client(*, keys: str | None = None, url: str = "http://127.0.0.1:8080", **named: str) -> httpx.AsyncClient:
     """A client of an application without services: every admitted request fails there."""
-    settings = read_settings({**named, **({"HIGHWATER_API_KEYS": keys} if keys else {})})
-    transport = httpx.ASGITransport(create_app(settings), raise_app_exceptions=False)
+    settings = {**named, **({"HIGHWATER_API_KEYS": keys} if keys else {})}
+    transport = httpx.ASGITransport(application(**settings), raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url=url)
 
 
