@@ -21,5 +21,5 @@ from highwater.api.dashboard.pages.sql import is_explained
     ],
 )
 def test_a_plan_is_known_behind_comments(query: str, expected: bool) -> None:
-    """What is in a comment or a text is no keyword; a query of comments alone costs nothing."""
+    """Words in a comment or a text are not keywords; a query of comments alone costs nothing."""
     assert is_explained(query) is expected

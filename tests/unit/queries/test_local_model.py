@@ -395,7 +395,7 @@ def first_of(query: str, *pages: Source) -> str:
 
 
 def test_of_sentences_that_share_as_much_the_one_with_the_date_answers() -> None:
-    """A number within another date is no version: the 12th of December is not release 12."""
+    """A number within another date is not a version: the 12th of December is not release 12."""
     told = of_page("The package will not be part of the pager 12 release.")
     table = (
         "| version | created | release |\n|-|-|-|\n| 11 | 2018-01-01 | 2020-12-12 |\n| 12 | 2021-08-14 | 2023-06-10 |"
