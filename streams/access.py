@@ -177,6 +177,10 @@ class RegistryAccess:
         """
         if not self.url.startswith(("http://", "https://")):
             raise ConfigurationError(f"SCHEMA_REGISTRY_URL={self.url} is not an http or https address")
+        try:
+            urlsplit(self.url).port  # noqa: B018 - it is read, and checked, here
+        except ValueError as error:
+            raise ConfigurationError(f"SCHEMA_REGISTRY_URL={self.url}: {error}") from error
         if self.ca is not None and not self.url.startswith("https://"):
             raise ConfigurationError("SCHEMA_REGISTRY_SSL_CA_LOCATION is set, and SCHEMA_REGISTRY_URL is not https")
         self.context()

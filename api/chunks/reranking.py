@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from highwater.connectors.models.reranker import Reranker, RerankError
-from highwater.connectors.retrieval.search import Result
+from highwater.connectors.retrieval.results import Result
 from highwater.streams.chunks.scoring import final_score, is_past_ttl
 
 # Results that are reranked when fewer are requested. With 30 the local cross-encoder found no more of the judged answers

@@ -37,7 +37,8 @@ from highwater.connectors.models.embeddings import EmbeddingError
 from highwater.connectors.models.reranker import Reranker
 from highwater.connectors.redis.resource_cache import Head
 from highwater.connectors.retrieval import search as chunk_search
-from highwater.connectors.retrieval.search import RESULTS_MAX, NothingToCompareError, Result
+from highwater.connectors.retrieval.results import Result, SearchResults
+from highwater.connectors.retrieval.search import RESULTS_MAX, NothingToCompareError
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import check_text, check_time
@@ -258,7 +259,7 @@ async def _searched(
     }
 
 
-async def _search(*given: Any, **asked: Any) -> chunk_search.SearchResults:
+async def _search(*given: Any, **asked: Any) -> SearchResults:
     """Run a search; 422 if nothing can be compared: an order by age alone would not answer the question."""
     try:
         return await chunk_search.search(*given, **asked)

@@ -262,7 +262,12 @@ def make_services(settings: Settings, clock: Clock) -> Services:
 
     checked = DatabaseCheck(settings.database, settings.database_silence_seconds)
     database = Part(
-        "database", lambda: open_pool(settings.database, size_max=POOL_SIZE), checked, checked.close, is_lost=is_closed
+        "database",
+        # A connection is returned as it was taken: locks and settings are those of transactions (`test_sessions.py`).
+        lambda: open_pool(settings.database, size_max=POOL_SIZE, is_cleaned=False),
+        checked,
+        checked.close,
+        is_lost=is_closed,
     )
     kafka = Part(
         "kafka", open_producer, KafkaCheck(admin, settings.partitions), AsyncProducer.close, KAFKA_CHECK_SECONDS

@@ -12,7 +12,7 @@ from highwater.api.core.access import Access, OwnedBy, Scope
 from highwater.api.core.auth import Principal, Role
 from highwater.api.core.errors import NotFoundError, TooManyRequestsError, UnprocessableError
 from highwater.api.core.services import Services
-from highwater.connectors.replay.cursors import Search
+from highwater.connectors.replay.cursors import InvalidCursorError, Search, parse_places
 from highwater.connectors.replay.search_task import SearchTask
 from highwater.connectors.replay.searches import (
     RunningSearch,
@@ -21,6 +21,7 @@ from highwater.connectors.replay.searches import (
     TooManySearchesError,
     TopicMissingError,
 )
+from highwater.connectors.replay.selection import InvalidSelectionError
 from highwater.schemas.topics import Topic, all_topics, foreign_topic, is_topic_name
 from highwater.streams.identity.rate_limits import RateLimit
 
@@ -65,10 +66,13 @@ async def begun(
         TooManyRequestsError: too many run.
         UnavailableError: Kafka or the registry does not answer.
     """
+    now_ms = services.clock()
+    try:
+        parse_places(search, cursor, now_ms)  # to refuse an invalid one a process would take a third of a second
+    except (InvalidSelectionError, InvalidCursorError) as error:
+        raise UnprocessableError(str(error)) from error
     settings = services.settings
-    task = SearchTask(
-        settings.kafka_client(), settings.registry_access(), search, cursor, services.clock(), limit, kind
-    )
+    task = SearchTask(settings.kafka_client(), settings.registry_access(), search, cursor, now_ms, limit, kind)
     caller = (principal.key_id, principal.session_id, principal.user_id, principal.organization_id)
     try:
         async with _searches.open(task, caller) as running:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
-from highwater.connectors.kafka.registry_http import CONFLICT, NOT_FOUND, RegistryRefusedError, ask
+from highwater.connectors.kafka.registry_http import CONFLICT, NOT_FOUND, RegistryConnection, RegistryRefusedError
 from highwater.schemas.avro_files import schema_text
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import CatalogueMismatchError, ConfigurationError, UnknownSchemaError
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Registry:
-    """A client of a registry with the Confluent API. Calls block, so each runs in a thread."""
+    """A client of a registry with the Confluent API. Calls block, so each runs in a thread, over one connection."""
 
     def __init__(self, address: RegistryAccess | str | None) -> None:
         self.access = RegistryAccess.required(address)
@@ -32,7 +32,9 @@ class Registry:
             CatalogueMismatchError: a schema is not compatible with all earlier versions of its subject.
             UnavailableError: the registry does not answer.
         """
-        return {topic.name: await self._call(self._register, topic) for topic in topics if topic.schema}
+        return await self._call(
+            lambda registry: {topic.name: _register(registry, topic) for topic in topics if topic.schema}
+        )
 
     async def missing(self, topics: Iterable[Topic]) -> list[Topic]:
         """Return the topics whose current schema the registry does not have; each registered one has its compatibility
@@ -41,36 +43,7 @@ class Registry:
         Raises:
             UnavailableError: the registry does not answer.
         """
-        return await self._call(lambda several: [topic for topic in several if not self._has(topic)], topics)
-
-    def _has(self, topic: Topic) -> bool:
-        try:
-            self._id_of(topic)
-        except ConfigurationError:
-            return False
-        return True
-
-    def _register(self, topic: Topic) -> int:
-        try:
-            self._set_compatibility(topic.subject)
-        except RegistryRefusedError as error:
-            if error.status != CONFLICT:
-                raise
-            self._set_compatibility(topic.subject)  # another process created the rule concurrently; now it exists
-        try:
-            return self._add(topic, schema_text(topic.schema))
-        except RegistryRefusedError as error:
-            if error.status == CONFLICT:
-                raise CatalogueMismatchError(
-                    f"{topic.schema} breaks {COMPATIBILITY} of {topic.subject}: {error.told}"
-                ) from error
-            raise
-
-    def _set_compatibility(self, subject: str) -> None:
-        ask(self.access, "PUT", f"config/{_quoted(subject)}", {"compatibility": COMPATIBILITY})
-
-    def _add(self, topic: Topic, text: str) -> int:
-        return int(ask(self.access, "POST", f"subjects/{_quoted(topic.subject)}/versions", _written(text))["id"])
+        return await self._call(lambda registry: [topic for topic in topics if not _has(registry, topic)])
 
     async def codec(self, topics: Iterable[Topic] = tuple(TOPICS.values())) -> Codec:
         """Return a codec that writes the catalogue's schemas under their registered ids.
@@ -79,16 +52,7 @@ class Registry:
             ConfigurationError: a schema was never registered; run `highwater init`.
             UnavailableError: the registry does not answer.
         """
-        return Codec(await self._call(lambda several: {topic.name: self._id_of(topic) for topic in several}, topics))
-
-    def _id_of(self, topic: Topic) -> int:
-        try:
-            found = ask(self.access, "POST", f"subjects/{_quoted(topic.subject)}", _written(schema_text(topic.schema)))
-        except RegistryRefusedError as error:
-            if error.status == NOT_FOUND:
-                raise ConfigurationError(f"{topic.schema} is not registered; run `highwater init`") from error
-            raise
-        return int(found["id"])
+        return Codec(await self._call(lambda registry: {topic.name: _id_of(registry, topic) for topic in topics}))
 
     async def text_of(self, schema_id: int) -> str:
         """Return the schema with an id, from any subject.
@@ -97,18 +61,7 @@ class Registry:
             UnknownSchemaError: the registry has no such schema.
             UnavailableError: the registry does not answer.
         """
-        return await self._call(self._text_of, schema_id)
-
-    def _text_of(self, schema_id: int) -> str:
-        try:
-            found = ask(self.access, "GET", f"schemas/ids/{schema_id}")
-        except RegistryRefusedError as error:
-            if error.status == NOT_FOUND:
-                raise UnknownSchemaError(schema_id) from error
-            raise
-        if found.get("schemaType", "AVRO") != "AVRO":
-            raise UnknownSchemaError(schema_id)
-        return str(found["schema"])
+        return await self._call(lambda registry: _text_of(registry, schema_id))
 
     async def versions_of(self, topic: Topic) -> list[tuple[int, int, str]]:
         """Return the versions of a topic's subject, in order: version, id and schema; none if it was never registered.
@@ -116,18 +69,7 @@ class Registry:
         Raises:
             UnavailableError: the registry does not answer.
         """
-        return await self._call(self._versions_of, topic)
-
-    def _versions_of(self, topic: Topic) -> list[tuple[int, int, str]]:
-        path = f"subjects/{_quoted(topic.subject)}/versions"
-        try:
-            versions = ask(self.access, "GET", path)
-        except RegistryRefusedError as error:
-            if error.status == NOT_FOUND:
-                return []
-            raise
-        held = [ask(self.access, "GET", f"{path}/{version}") for version in versions]
-        return [(int(one["version"]), int(one["id"]), str(one["schema"])) for one in held]
+        return await self._call(lambda registry: _versions_of(registry, topic))
 
     async def is_compatible(self, topic: Topic) -> bool:
         """Return whether a topic's schema is compatible with every version of its subject; True if there is no version.
@@ -135,16 +77,7 @@ class Registry:
         Raises:
             UnavailableError: the registry does not answer.
         """
-        return await self._call(self._is_compatible, topic)
-
-    def _is_compatible(self, topic: Topic) -> bool:
-        path = f"compatibility/subjects/{_quoted(topic.subject)}/versions/latest"
-        try:
-            return bool(ask(self.access, "POST", path, _written(schema_text(topic.schema)))["is_compatible"])
-        except RegistryRefusedError as error:
-            if error.status == NOT_FOUND:
-                return True
-            raise
+        return await self._call(lambda registry: _is_compatible(registry, topic))
 
     async def register_text(self, topic: Topic, text: str) -> int:
         """Register a version of a topic's subject unchanged; return its id.
@@ -153,15 +86,95 @@ class Registry:
             UnavailableError: the registry does not answer, or refuses it.
         """
 
-        def register(topic: Topic) -> int:
-            self._set_compatibility(topic.subject)
-            return self._add(topic, text)
+        def register(registry: RegistryConnection) -> int:
+            _set_compatibility(registry, topic.subject)
+            return _add(registry, topic, text)
 
-        return await self._call(register, topic)
+        return await self._call(register)
 
-    @staticmethod
-    async def _call(function: Callable[[Any], T], argument: object) -> T:
-        return await asyncio.to_thread(function, argument)
+    async def _call(self, function: Callable[[RegistryConnection], T]) -> T:
+        def call() -> T:
+            with RegistryConnection(self.access) as registry:
+                return function(registry)
+
+        return await asyncio.to_thread(call)
+
+
+def _has(registry: RegistryConnection, topic: Topic) -> bool:
+    try:
+        _id_of(registry, topic)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def _register(registry: RegistryConnection, topic: Topic) -> int:
+    try:
+        _set_compatibility(registry, topic.subject)
+    except RegistryRefusedError as error:
+        if error.status != CONFLICT:
+            raise
+        _set_compatibility(registry, topic.subject)  # another process created the rule concurrently; now it exists
+    try:
+        return _add(registry, topic, schema_text(topic.schema))
+    except RegistryRefusedError as error:
+        if error.status == CONFLICT:
+            raise CatalogueMismatchError(
+                f"{topic.schema} breaks {COMPATIBILITY} of {topic.subject}: {error.told}"
+            ) from error
+        raise
+
+
+def _set_compatibility(registry: RegistryConnection, subject: str) -> None:
+    registry.ask("PUT", f"config/{_quoted(subject)}", {"compatibility": COMPATIBILITY})
+
+
+def _add(registry: RegistryConnection, topic: Topic, text: str) -> int:
+    return int(registry.ask("POST", f"subjects/{_quoted(topic.subject)}/versions", _written(text))["id"])
+
+
+def _id_of(registry: RegistryConnection, topic: Topic) -> int:
+    try:
+        found = registry.ask("POST", f"subjects/{_quoted(topic.subject)}", _written(schema_text(topic.schema)))
+    except RegistryRefusedError as error:
+        if error.status == NOT_FOUND:
+            raise ConfigurationError(f"{topic.schema} is not registered; run `highwater init`") from error
+        raise
+    return int(found["id"])
+
+
+def _text_of(registry: RegistryConnection, schema_id: int) -> str:
+    try:
+        found = registry.ask("GET", f"schemas/ids/{schema_id}")
+    except RegistryRefusedError as error:
+        if error.status == NOT_FOUND:
+            raise UnknownSchemaError(schema_id) from error
+        raise
+    if found.get("schemaType", "AVRO") != "AVRO":
+        raise UnknownSchemaError(schema_id)
+    return str(found["schema"])
+
+
+def _versions_of(registry: RegistryConnection, topic: Topic) -> list[tuple[int, int, str]]:
+    path = f"subjects/{_quoted(topic.subject)}/versions"
+    try:
+        versions = registry.ask("GET", path)
+    except RegistryRefusedError as error:
+        if error.status == NOT_FOUND:
+            return []
+        raise
+    held = [registry.ask("GET", f"{path}/{version}") for version in versions]
+    return [(int(one["version"]), int(one["id"]), str(one["schema"])) for one in held]
+
+
+def _is_compatible(registry: RegistryConnection, topic: Topic) -> bool:
+    path = f"compatibility/subjects/{_quoted(topic.subject)}/versions/latest"
+    try:
+        return bool(registry.ask("POST", path, _written(schema_text(topic.schema)))["is_compatible"])
+    except RegistryRefusedError as error:
+        if error.status == NOT_FOUND:
+            return True
+        raise
 
 
 def _quoted(subject: str) -> str:

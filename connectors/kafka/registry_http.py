@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 import json
 import time
-from http.client import HTTPException, RemoteDisconnected
-from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
+from collections.abc import Mapping
+from http.client import HTTPConnection, HTTPException, HTTPSConnection, RemoteDisconnected
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
 
 from highwater.schemas.errors import AccessRefusedError, UnavailableError
 from highwater.streams.access import (
@@ -25,6 +25,7 @@ from highwater.streams.access import (
 from highwater.streams.retry import RetryPolicy
 
 NOT_FOUND, CONFLICT = 404, 409
+_ERRORS_FROM = 300  # redirects among them: an address that redirects is a wrong one
 # The registry answers in milliseconds; a caller waits this long for one that hangs.
 REQUEST_SECONDS = 5
 # A registry that starts or ends may close an accepted connection. All our requests may be repeated.
@@ -41,54 +42,105 @@ class RegistryRefusedError(UnavailableError):
         self.told = told
 
 
-def ask(access: RegistryAccess, method: str, path: str, body: object = None) -> Any:
-    """Return the registry's JSON answer. Blocks.
+class _Answer(NamedTuple):
+    status: int
+    reason: str
+    body: bytes
 
-    Raises:
-        AccessRefusedError: one side does not trust the other.
-        RegistryRefusedError: it answers with an error status.
-        UnavailableError: it does not answer.
+
+class RegistryConnection:
+    """A connection that is kept from request to request: a role asks for every schema when it starts. One thread uses it.
+
+    Without this, most of the cost of a request is a new connection, and over TLS a new handshake and the list of
+    authorities.
     """
+
+    def __init__(self, access: RegistryAccess) -> None:
+        """Nothing is sent before the first request."""
+        parts = urlsplit(access.url)
+        self._root = parts.path.rstrip("/")
+        context = access.context()
+        try:
+            host, port = parts.hostname or "", parts.port
+        except ValueError as error:  # of an address that no setting has checked
+            raise UnavailableError(f"the schema registry does not answer: {error}") from error
+        self._connection = (
+            HTTPConnection(host, port, timeout=REQUEST_SECONDS)
+            if context is None
+            else HTTPSConnection(host, port, timeout=REQUEST_SECONDS, context=context)
+        )
+        self._headers = _headers(access)
+
+    def __enter__(self) -> Self:
+        """Connect with the first request."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self._connection.close()
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """Return the registry's JSON answer. Blocks.
+
+        Raises:
+            AccessRefusedError: one side does not trust the other.
+            RegistryRefusedError: it answers with an error status.
+            UnavailableError: it does not answer.
+        """
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            answer = self._answered(method, f"{self._root}/{path}", data)
+            if answer.status < _ERRORS_FROM:
+                return json.loads(answer.body)
+        except (OSError, HTTPException, ValueError) as error:
+            self._connection.close()
+            refusal = tls_refusal(error)
+            if refusal is not None:
+                raise AccessRefusedError(registry_untrusted(refusal)) from error
+            told = str(error) or type(error).__name__
+            raise UnavailableError(f"the schema registry does not answer: {told}") from error
+        raise _refusal(answer)
+
+    def _answered(self, method: str, path: str, data: bytes | None) -> _Answer:
+        attempt = 0
+        while True:
+            is_kept = self._connection.sock is not None
+            try:
+                self._connection.request(method, path, data, self._headers)
+                with self._connection.getresponse() as answer:
+                    return _Answer(answer.status, answer.reason, answer.read())
+            except (RemoteDisconnected, BrokenPipeError, ConnectionResetError):
+                self._connection.close()
+                if is_kept:  # it was closed after the last answer
+                    continue
+                attempt += 1
+                wait_ms = _HANGS_UP.wait_ms(attempt)
+                if wait_ms is None:
+                    raise
+                time.sleep(wait_ms / 1000)
+
+
+def ask(access: RegistryAccess, method: str, path: str, body: object = None) -> Any:
+    """Return the registry's JSON answer to one request (`RegistryConnection.ask`)."""
+    with RegistryConnection(access) as connection:
+        return connection.ask(method, path, body)
+
+
+def _headers(access: RegistryAccess) -> Mapping[str, str]:
     headers = {"Accept": _CONTENT_TYPE, "Content-Type": _CONTENT_TYPE}
     if access.credentials is not None:
         secret = ":".join(access.credentials).encode()
         headers["Authorization"] = f"Basic {base64.b64encode(secret).decode()}"
-    data = None if body is None else json.dumps(body).encode()
-    url = f"{access.url.rstrip('/')}/{path}"
-    request = Request(url, data=data, headers=headers, method=method)  # noqa: S310 - the setting's address
+    return headers
+
+
+def _refusal(answer: _Answer) -> UnavailableError:
+    if answer.status in REGISTRY_REFUSED:  # without a message of the registry's own
+        return AccessRefusedError(
+            f"the schema registry refuses: {answer.status} {answer.reason}; {REGISTRY_CREDENTIALS}"
+        )
     try:
-        return _answered(request, access)
-    except HTTPError as error:
-        with error:  # it holds the connection
-            raise _refusal(error) from error
-    except (OSError, HTTPException, ValueError) as error:
-        reason = error.reason if isinstance(error, URLError) else error
-        refusal = tls_refusal(reason) if isinstance(reason, BaseException) else None
-        if refusal is not None:
-            raise AccessRefusedError(registry_untrusted(refusal)) from error
-        told = str(reason) or type(error).__name__
-        raise UnavailableError(f"the schema registry does not answer: {told}") from error
-
-
-def _answered(request: Request, access: RegistryAccess) -> Any:
-    attempt = 0
-    while True:
-        attempt += 1
-        try:
-            with urlopen(request, timeout=REQUEST_SECONDS, context=access.context()) as answer:  # noqa: S310 - as above
-                return json.load(answer)
-        except RemoteDisconnected:
-            wait_ms = _HANGS_UP.wait_ms(attempt)
-            if wait_ms is None:
-                raise
-            time.sleep(wait_ms / 1000)
-
-
-def _refusal(error: HTTPError) -> UnavailableError:
-    if error.code in REGISTRY_REFUSED:  # without a message of the registry's own
-        return AccessRefusedError(f"the schema registry refuses: {error.code} {error.reason}; {REGISTRY_CREDENTIALS}")
-    try:
-        told = str(json.load(error)["message"])
-    except (OSError, HTTPException, ValueError, KeyError, TypeError):
-        told = f"{error.code} {error.reason}"
-    return RegistryRefusedError(error.code, told)
+        told = str(json.loads(answer.body)["message"])
+    except (ValueError, KeyError, TypeError):
+        told = f"{answer.status} {answer.reason}"
+    return RegistryRefusedError(answer.status, told)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from highwater.connectors.kafka.registry_http import NOT_FOUND, RegistryRefusedError, ask
+from highwater.connectors.kafka.registry_http import NOT_FOUND, RegistryConnection, RegistryRefusedError, ask
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.access import RegistryAccess
 
@@ -69,27 +69,29 @@ async def described_subject(access: RegistryAccess | None, name: str) -> Subject
 
 def _described(access: RegistryAccess, name: str) -> Subject | None:
     path = f"subjects/{quote(name, safe='')}/versions"
-    try:
-        numbers = ask(access, "GET", path)
-    except RegistryRefusedError as error:
-        if error.status == NOT_FOUND:
+    with RegistryConnection(access) as registry:
+        try:
+            numbers = registry.ask("GET", path)
+        except RegistryRefusedError as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
+        if not numbers:
             return None
-        raise
-    if not numbers:
-        return None
-    found = [ask(access, "GET", f"{path}/{number}") for number in sorted(map(int, numbers))]
+        found = [registry.ask("GET", f"{path}/{number}") for number in sorted(map(int, numbers))]
+        compatibility = _compatibility(registry, name)
     versions = tuple(
         Version(int(one["version"]), int(one["id"]), str(one.get("schemaType") or AVRO), str(one["schema"]))
         for one in found
     )
-    return Subject(name, _compatibility(access, name), versions)
+    return Subject(name, compatibility, versions)
 
 
-def _compatibility(access: RegistryAccess, name: str) -> str | None:
+def _compatibility(registry: RegistryConnection, name: str) -> str | None:
     """Return the level of a subject, or the registry's default if it has none."""
     for path in (f"config/{quote(name, safe='')}", "config"):
         try:
-            return str(ask(access, "GET", path)["compatibilityLevel"])
+            return str(registry.ask("GET", path)["compatibilityLevel"])
         except RegistryRefusedError as error:
             if error.status != NOT_FOUND:
                 raise

@@ -18,7 +18,7 @@ from highwater.connectors.postgres.pool import Connection, reading
 from highwater.connectors.queries.statements import QUERIES
 from highwater.connectors.retrieval.context import ChunkContext
 from highwater.connectors.retrieval.insights import SHARE_MIN, SIMILARITY_MIN, FoundInsight, InsightSearch
-from highwater.connectors.retrieval.search import Result
+from highwater.connectors.retrieval.results import Result
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.chunks.scoring import ANSWER_TEXT_SHARE, saturation_of, similarity_of

@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from highwater.connectors.replay.selection import Bound, parse_bound
 from highwater.connectors.replay.shares import Share
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.topics import Topic
@@ -71,6 +72,20 @@ class Cursor:
         spans = [[partition, span.low, span.high] for partition, span in sorted(self.spans.items())]
         raw = json.dumps([_FORM, search.fingerprint, self.total, self.found, spans], separators=(",", ":"))
         return base64.urlsafe_b64encode(raw.encode()).decode().rstrip("=")
+
+
+def parse_places(search: Search, cursor: str | None, now_ms: int) -> tuple[list[Bound | None], Cursor | None]:
+    """Parse where a search begins and ends, and its cursor; the broker is not asked.
+
+    Raises:
+        InvalidSelectionError: the text of a position has none of the forms, or is one of another topic.
+        InvalidCursorError: the cursor is invalid, or of another search.
+    """
+    bounds = [
+        None if text is None else parse_bound(text, topic=search.topic.name, now_ms=now_ms)
+        for text in (search.begin, search.end)
+    ]
+    return bounds, None if cursor is None else parse_cursor(cursor, search)
 
 
 def parse_cursor(text: str, search: Search) -> Cursor:

@@ -16,12 +16,12 @@ import orjson
 
 from highwater.connectors.replay.consumer import open_reader
 from highwater.connectors.replay.counts import Counts
-from highwater.connectors.replay.cursors import Cursor, InvalidCursorError, Search, parse_cursor
+from highwater.connectors.replay.cursors import Cursor, InvalidCursorError, Search, parse_places
 from highwater.connectors.replay.decoding import Decoded, Decoder
 from highwater.connectors.replay.lanes import FoundRecord, Lane, Lanes
 from highwater.connectors.replay.reading import Batch, read_batches
 from highwater.connectors.replay.running import Chooser
-from highwater.connectors.replay.selection import InvalidSelectionError, NoSuchTopicError, Ranges, parse_bound
+from highwater.connectors.replay.selection import InvalidSelectionError, NoSuchTopicError, Ranges
 from highwater.connectors.replay.shares import Share
 from highwater.connectors.replay.spans import fetch_ranges, fetch_spans
 from highwater.connectors.replay.text import base64_of, documents
@@ -59,10 +59,7 @@ def begin_search(client: Mapping[str, str], search: Search, cursor: str | None, 
         UnavailableError: the broker does not answer.
     """
     name = search.topic.name
-    bounds = [
-        None if text is None else parse_bound(text, topic=name, now_ms=now_ms) for text in (search.begin, search.end)
-    ]
-    left = None if cursor is None else parse_cursor(cursor, search)
+    bounds, left = parse_places(search, cursor, now_ms)
     ranges = fetch_ranges(client, name)
     if not ranges:
         if not search.topic.is_catalogued:

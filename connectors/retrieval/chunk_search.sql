@@ -6,7 +6,7 @@
 -- has a word, $19 how many of one source (null: any number), $20 whose texts: those of this time (null: those of now), $21 how many.
 -- A cosine with a vector of zeros is not a number and counts as 0. Powers beyond 1,000 half-lives would be refused, not be 0.
 -- Words count by BM25 (`text_score` in `streams/chunks/scoring.py`). How often a chunk has a word is read from its `ts_rank`, the
--- one number of it that the server gives without unpacking all its words.
+-- one number of it that the server gives without unpacking all its words. A name of several words counts once.
 
 -- The words of a question and how many chunks of a namespace have each; the word '' with all its chunks and their octets.
 -- name: words_asked
@@ -14,6 +14,26 @@ SELECT a.word, coalesce(sum(c.chunks), 0)::bigint AS chunks, coalesce(sum(c.octe
 FROM unnest(array_append(tsvector_to_array(to_tsvector('english', chunk_search_text($2::text))), '')) AS a (word)
 LEFT JOIN chunk_words AS c ON c.ns = $1::text AND c.word = a.word COLLATE "C"
 GROUP BY a.word
+
+-- Names of a question as a whole ($2): a tsquery of chunks that have the parts beside each other, the parts, how many chunks with all
+-- parts were read ($3 at most), and how many of these have the whole. A version may have a v before it, there and here.
+-- name: names_asked
+SELECT a.name, q.query::text AS query, tsvector_to_array(to_tsvector('english', chunk_search_text(a.name))) AS parts, c.read, c.found
+FROM unnest($2::text[]) AS a (name)
+CROSS JOIN LATERAL (
+    SELECT text, text::tsquery AS query, regexp_replace(text, '<(-|\d+)>', '&', 'g')::tsquery AS all_parts
+    FROM (SELECT regexp_replace(phraseto_tsquery('english', chunk_search_text(a.name))::text, '^''v?(\d+)''', '( ''\1'' | ''v\1'' )') OFFSET 0) AS t (text)
+    OFFSET 0
+) AS q
+CROSS JOIN LATERAL (
+    SELECT count(*) AS read, count(*) FILTER (WHERE of_parts.words @@ q.query) AS found
+    FROM (
+        SELECT words FROM chunks
+        WHERE ns = $1 AND NOT to_delete AND words @@ q.all_parts
+        LIMIT $3
+    ) AS of_parts
+) AS c
+WHERE strpos(q.text, '<') > 0
 
 -- Whose vectors a namespace has in this snapshot (null: it is gone), whether they stand beside its chunks, and whether with an index.
 -- How many chunks are older than what is found ($5, null: any), counted up to $6: in the order of their age, or all chunks would be
@@ -224,7 +244,9 @@ WITH visible AS NOT MATERIALIZED (
 , weighed AS (
     SELECT place, slot, source_id, chunk_no, base, cosine, CASE WHEN words @@ $3::text::tsquery THEN (
                     SELECT coalesce(sum(w.weight * w.times / (w.times + $16::float8 + $17::float8 * octets)), 0)
-                    FROM (SELECT t.weight, width_bucket(ts_rank('{1, 1, 1, 1}', words, t.word)::float8, $18::float8[])::float8 AS times
+                    FROM (SELECT t.weight, CASE WHEN numnode(t.word) = 1
+                                 THEN width_bucket(ts_rank('{1, 1, 1, 1}', words, t.word)::float8, $18::float8[])::float8
+                                 ELSE (words @@ t.word)::int::float8 END AS times
                           FROM unnest($14::text[]::tsquery[], $15::float8[]) AS t (word, weight) OFFSET 0) AS w
                 ) ELSE 0 END AS text_score
     FROM candidates OFFSET 0

@@ -16,7 +16,8 @@ import asyncpg
 from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
 from highwater.connectors.postgres.pool import Row, reading
 from highwater.connectors.retrieval.asked import QuestionVector
-from highwater.connectors.retrieval.search import RESULTS_MAX, NothingToCompareError, Result, search
+from highwater.connectors.retrieval.results import Result
+from highwater.connectors.retrieval.search import RESULTS_MAX, NothingToCompareError, search
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.streams.chunks.scoring import Mode
 

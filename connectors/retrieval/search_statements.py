@@ -26,6 +26,11 @@ ONE_PLAN, OWN_PLAN = "force_generic_plan", "force_custom_plan"
 _TEXTS_MAX = 256
 
 
+def plan_mode(*, is_filtered: bool, has_words: bool = False, is_exact: bool = False) -> str:
+    """Return who a statement's plan is made for, from what is known of the search when it runs."""
+    return OWN_PLAN if is_filtered or has_words or is_exact else ONE_PLAN
+
+
 class Where(NamedTuple):
     """Where the vectors of a namespace are in a snapshot: the statement's part that compares all, and that by an index."""
 

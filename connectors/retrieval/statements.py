@@ -12,6 +12,7 @@ class Statements(TypedDict):
     """Each is the text of a statement."""
 
     words_asked: str
+    names_asked: str
     count_chunks: str
     visible_chunks: str
     visible_chunks_unfiltered: str

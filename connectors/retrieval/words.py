@@ -1,21 +1,33 @@
 """The words of a question, their weights in a namespace (BM25), and which of them select candidates.
 
+A name with punctuation inside (2.11.0, 2024-05-01, KIP-500, os.path) is stored as its parts. In a question it counts as
+one word more, which a chunk has if it has the parts beside each other: else 2.11.2 would be as good as 2.11.0, and
+every date of May as good as the first.
+
 Invariant: the weights are those of exactly the chunks that the transaction sees: `chunk_words` is summed in its
-snapshot.
+snapshot, and chunks with a whole name are counted in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.postgres.pool import Connection, Row
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.streams.chunks.scoring import LENGTH_SHARE, saturation_of, word_weights
 
 # Each word of a question is weighed in each candidate; further ones are its most common and matter least.
 WORDS_MAX = 32
+# Names of a question that count as a whole; a question has one or two. Longer ones are addresses of pages, or data.
+_NAMES_MAX, _NAME_PARTS_MAX, _NAME_CHARACTERS_MAX = 8, 8, 64
+_NAME = re.compile(r"[^\W_]+(?:[._/:@#+-]{1,2}[^\W_]+)+")
+_PART = re.compile(r"[^\W_]+")
+# Chunks that have all parts of a name are read up to this number to count those that have the whole: some 2 us each. If
+# there are more, the rarest part is an upper bound.
+_NAMED_READ_MAX = 2_000
 # `ts_rank` of a chunk that has a word n times is (1 + 1/4 + ... + 1/n^2) / (pi^2 / 6), as PostgreSQL rounds it. A
 # boundary between two of these numbers identifies n; more than 64 times weigh hardly more than 64 times.
 _TIMES_MAX, _RANK_OF_ALL = 64, 1.64493406685
@@ -39,9 +51,9 @@ class AskedWords(NamedTuple):
     Attributes:
         any_word: a tsquery of chunks that have any of them.
         all_words: of those that have all.
-        queries: a tsquery for each word, the rarest first.
-        counts: how many chunks have each word.
-        weights: of the words, together 1.
+        queries: a tsquery for each word, and for each name as a whole, the rarest first.
+        counts: how many chunks have each.
+        weights: of each, together 1.
         saturation: the part of the saturation that is the same for all chunks.
         saturation_per_octet: the part that grows with the length of a chunk.
         rare: how many of the words are rare: few enough chunks have one of them.
@@ -100,18 +112,49 @@ async def words_of(
         text_share: the share of words in a similarity.
     """
     rows = await tx.fetch(QUERIES["words_asked"], ns, question)
-    counts = {row["word"]: row["chunks"] for row in rows}
-    chunks = counts.pop("", 0)
-    octets = sum(row["octets"] for row in rows)
-    rarest = sorted(counts, key=lambda word: (counts[word], word))[:WORDS_MAX]
-    if not rarest:
+    counts = {_quoted(row["word"]): row["chunks"] for row in rows if row["word"]}
+    if not counts:
         return None
-    chunks_of = [counts[word] for word in rarest]
+    chunks = next(row["chunks"] for row in rows if not row["word"])
+    octets = sum(row["octets"] for row in rows)
+    names = names_in(question)
+    found_names = await tx.fetch(QUERIES["names_asked"], ns, names, _NAMED_READ_MAX) if names else []
+    return _weighed(counts, _counts_of_names(found_names, counts), chunks, octets, candidates_max, text_share)
+
+
+def names_in(question: str) -> list[str]:
+    """Return the words of a question that have several parts, in order, each once."""
+    found = dict.fromkeys(name for name in _NAME.findall(question) if len(name) <= _NAME_CHARACTERS_MAX)
+    return [name for name in found if len(_PART.findall(name)) <= _NAME_PARTS_MAX][:_NAMES_MAX]
+
+
+def _counts_of_names(rows: Sequence[Row], counts: Mapping[str, int]) -> dict[str, int]:
+    """Return how many chunks have each name; at most, if not all with its parts were read. A name that no chunk has is
+    left out.
+    """
+    found = {}
+    for row in rows:
+        count = row["found"]
+        if row["read"] == _NAMED_READ_MAX:
+            # The first part may have a v before it, there or here, and then is another word.
+            first = _PART.findall(row["name"])[0].lower()
+            others = [part for part in row["parts"] if part != first] or row["parts"]
+            count = min(counts.get(_quoted(part), 0) for part in others)
+        if count:
+            found[row["query"]] = count
+    return found
+
+
+def _weighed(
+    counts: dict[str, int], names: dict[str, int], chunks: int, octets: int, candidates_max: int, text_share: float
+) -> AskedWords:
+    both = counts | names
+    queries = sorted(both, key=lambda query: (both[query], query))[:WORDS_MAX]
+    chunks_of = [both[query] for query in queries]
     saturation = saturation_of(text_share)
-    queries = [_quoted(word) for word in rarest]
     return AskedWords(
         any_word=" | ".join(queries),
-        all_words=" & ".join(queries),
+        all_words=" & ".join(query for query in queries if query in counts),
         queries=queries,
         counts=chunks_of,
         weights=word_weights(chunks_of, chunks),

@@ -67,8 +67,9 @@ metadata.max.idle.interval.ms=60000
 # How many answered fetches are kept: by default the last thousand, each with its partitions.
 fetch.purgatory.purge.interval.requests=20
 replica.high.watermark.checkpoint.interval.ms=60000
-# No JMX port is open, so nobody reads the thousands of names that each start would register.
+# No JMX port is open, so nobody reads the thousands of names that each start would register, a dozen for each partition.
 metric.reporters=
+metrics.jmx.exclude=.*
 """
 
 OPEN = """\

@@ -48,7 +48,7 @@ _THEMATIC_BREAK = re.compile(r"\s*(?:[-*_]\s*){3,}")
 
 _IMAGE = re.compile(r"!\[([^\]]{0,300})\]\([^)\s]{0,2000}[^)]{0,300}\)")
 _LINK = re.compile(r"\[([^\]]{1,300})\](?:\([^)\s]{0,2000}[^)]{0,300}\)|\[[^\]]{0,100}\])")
-# A link to another place of the same site is no statement.
+# A link to another place of the same site states nothing.
 _POINTER = re.compile(r"\[[^\]]{1,300}\]\((?![a-z]+:)[^)\s]{1,2000}\)\s*")
 # Code, and an escaped mark (CommonMark 2.4).
 _CODE = re.compile(r"(`{1,3})(?!`)([^`]{1,300})\1|\\([\\`*_{}\[\]()#+.!|<>~-])")

@@ -43,6 +43,7 @@ from highwater.connectors.postgres import vectors
 from highwater.connectors.postgres.migrate import migrate
 from highwater.connectors.postgres.pool import open_pool
 from highwater.connectors.retrieval import search as chunk_search
+from highwater.connectors.retrieval.results import SearchResults
 from highwater.connectors.retrieval.search import search
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.postgres import Postgres
@@ -240,7 +241,7 @@ async def _until_ready(url: str) -> None:
 async def _measure(part: Postgres, made: Corpus, runs: int, *, with_indexes: bool, with_compared: bool) -> list[Figure]:
     found: list[Figure] = []
     count = len(made.texts)
-    async with await open_pool(part.address, size_max=2) as pool:
+    async with await open_pool(part.address, size_max=2, is_cleaned=False) as pool:  # as the API opens its own
         await migrate(pool)
         await _load(pool, made, count)
         truth = Truth.of(made)
@@ -349,7 +350,7 @@ async def _searches(pool: Any, made: Corpus, truth: Truth, runs: int) -> list[Fi
         for first in range(0, len(made.asked), TURN):
             for name, ask in asks.items():
                 for number in range(first, min(first + TURN, len(made.asked))):
-                    began, used_before = monotonic_seconds(), _cpu_ms(backend)
+                    used_before, began = _cpu_ms(backend), monotonic_seconds()
                     await ask(number)
                     taken[name][run].append(((monotonic_seconds() - began) * 1000, _cpu_ms(backend) - used_before))
             await asyncio.sleep(REST_SECONDS)
@@ -420,7 +421,7 @@ async def _crossing(pool: Any, made: Corpus, runs: int) -> list[Figure]:
     return found
 
 
-async def _search(pool: Any, made: Corpus, number: int, mode: Mode, ns: str = NS) -> chunk_search.SearchResults:
+async def _search(pool: Any, made: Corpus, number: int, mode: Mode, ns: str = NS) -> SearchResults:
     row = await pool.fetchrow("SELECT * FROM chunk_namespaces WHERE ns = $1", ns)
     return await search(
         pool, row, q_vector=_bytes(made.asked[number]), words=made.words[number], limit=LIMIT, as_of_ms=NOW_MS, mode=mode

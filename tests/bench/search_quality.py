@@ -41,7 +41,8 @@ from highwater.connectors.models.reranker import Reranker
 from highwater.connectors.postgres import vectors
 from highwater.connectors.postgres.migrate import migrate
 from highwater.connectors.postgres.pool import open_pool
-from highwater.connectors.retrieval.search import Result, search
+from highwater.connectors.retrieval.results import Result
+from highwater.connectors.retrieval.search import search
 from highwater.streams.chunks.scoring import TEXT_SHARE, Mode
 from highwater.streams.clock import to_datetime
 from highwater.streams.settings import environment_with_file, read_settings

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from aiokafka.partitioner import murmur2
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from highwater.schemas.codec import Codec
@@ -141,11 +141,17 @@ def empty(kafka_address: str) -> None:
         future.result(10)
 
 
-def is_caught_up(kafka_address: str, group: str, *topics: str) -> bool:
-    """Whether a group has committed all there is of topics."""
+def until_caught_up(kafka_address: str, group: str, *topics: str) -> None:
+    """Wait until a group has committed all there is of topics."""
     with contextlib.closing(Consumer({"bootstrap.servers": kafka_address, "group.id": group})) as reader:
-        places = reader.committed([TopicPartition(topic, p) for topic in topics for p in range(8)], timeout=10)
-        return all(place.offset >= reader.get_watermark_offsets(place, timeout=10)[1] for place in places)
+
+        def is_caught_up() -> bool:
+            places = reader.committed([TopicPartition(topic, p) for topic in topics for p in range(8)], timeout=10)
+            wanted = [TopicPartition(place.topic, place.partition, OFFSET_END) for place in places]
+            ends = reader.offsets_for_times(wanted, timeout=10)
+            return all(place.offset >= end.offset for place, end in zip(places, ends, strict=True))
+
+        until(is_caught_up, "all is committed")
 
 
 def until(look: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
@@ -278,12 +284,12 @@ class Kafka:
         self._answers: dict[str, list[tuple[bytes, Answer]]] = {}
         self._consumer = Consumer({"bootstrap.servers": address, "group.id": "reader", "enable.auto.commit": False})
         topics = [*DECIDED, *(TOPICS[name].dead_letter for name in CONSUMED)]
-        places = []
-        for topic in topics:
-            for partition in range(len(self._consumer.list_topics(topic, timeout=10).topics[topic].partitions)):
-                end = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1]
-                places.append(TopicPartition(topic, partition, end))
-        self._consumer.assign(places)
+        known = self._consumer.list_topics(timeout=10).topics
+        # The end of each partition, in one request for all; a hundred would take most of the time of a short test.
+        ends = [
+            TopicPartition(topic, partition, OFFSET_END) for topic in topics for partition in known[topic].partitions
+        ]
+        self._consumer.assign(self._consumer.offsets_for_times(ends, timeout=10))
 
     def close(self) -> None:
         """Let go of the sockets."""

@@ -20,7 +20,7 @@ from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
 from highwater.connectors.models.embeddings import Embedded
 from highwater.connectors.queries.stages import Stages
 from highwater.connectors.retrieval.context import ChunkContext
-from highwater.connectors.retrieval.search import Result
+from highwater.connectors.retrieval.results import Result
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.local_deck import local_deck_answer

@@ -9,7 +9,8 @@ import pytest
 
 from highwater.connectors.chunks.indexes import ChunkIndexes
 from highwater.connectors.retrieval import search as chunk_search
-from highwater.connectors.retrieval.search import Depth, NothingToCompareError, SearchResults, WrongVectorError, search
+from highwater.connectors.retrieval.results import SearchResults
+from highwater.connectors.retrieval.search import Depth, NothingToCompareError, WrongVectorError, search
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.streams.chunks.scoring import FUSED_SATURATION, TEXT_SHARE, Mode, text_score, word_weights
 from highwater.streams.clock import ProductClock, to_datetime
@@ -225,7 +226,8 @@ async def test_hybrid_weighs_words(rows: Rows):
 async def test_words_weigh_by_bm25(rows: Rows, monkeypatch: pytest.MonkeyPatch, compared_max: int):
     """Rare words weigh more, a word that is there more often too, and a long text less; of one namespace alone.
 
-    By how many chunks have a word, how often each has it, and how long they are, as the model says.
+    By how many chunks have a word, how often each has it, and how long they are, as the model says. A name of several
+    words is one more, which a text has once.
     """
     monkeypatch.setattr(chunk_search, "COMPARED_MAX", compared_max)
     texts = ["lag", "lag lag lag", "lag " * 70, "the lag of os.path_offset", "offset lag, Offset-lag", "nothing"]
@@ -237,13 +239,49 @@ async def test_words_weigh_by_bm25(rows: Rows, monkeypatch: pytest.MonkeyPatch, 
     told = await found(rows, words="What is the lag of path/offset?")
     octets = [len(text.strip()) + len("of words") for text in map(str.strip, texts)]
     octets[2] += 1  # the last space
-    times = {0: (1, 0, 0), 1: (3, 0, 0), 2: (64, 0, 0), 3: (1, 1, 1), 4: (2, 2, 0), 5: (0, 0, 0)}
-    weights = word_weights([5, 2, 1], 6)
+    # lag, offset, path, and path/offset as a whole
+    times = {0: (1, 0, 0, 0), 1: (3, 0, 0, 0), 2: (64, 0, 0, 0), 3: (1, 1, 1, 1), 4: (2, 2, 0, 0), 5: (0, 0, 0, 0)}
+    weights = word_weights([5, 2, 1, 1], 6)
     expected = {number: text_score(weights, one, octets[number], sum(octets) / 6) for number, one in times.items()}
     scores = {one.chunk_no: one.text_score for one in told.results}
     assert scores == pytest.approx(expected)
     assert [one.chunk_no for one in told.results] == sorted(scores, key=lambda number: -expected[number])
     assert told.is_complete
+
+
+# A question, a text with what it names, and one with the same parts.
+NAMED = (
+    (
+        "what changed in man-db 2.11.0",
+        "Changes of man-db 2.11.0 in October",
+        "Changes of man-db 2.11 in October, 0 bugs",
+    ),
+    ("changes of v3.4", "Release 3.4 is out", "Release 4.3 is out"),
+    ("which host is 192.168.0.10", "The host is at 192.168.0.10", "The host is at 192.168.10.0"),
+    ("released on 2024-05-01", "It was released on 2024-05-01", "It was released on 2024-01-05"),
+    ("see section 7.2.1", "The rules of section 7.2.1", "The rules of section 7.1.2"),
+    ("KIP-500", "A quorum is the subject of KIP-500", "A quorum is the subject of KIP 101, 500 votes"),
+    ("what does os.path.join do", "Call os.path.join for it", "The os can join a path"),
+)
+
+
+@pytest.mark.parametrize("compared_max", [chunk_search.COMPARED_MAX, 1])
+async def test_what_is_named_as_a_whole_comes_first(rows: Rows, monkeypatch: pytest.MonkeyPatch, compared_max: int):
+    """A version, an address, a date, a section or a name: a text that has it is before one with its parts, also beside
+    vectors that are as near; a name that no text has, or that is one word, changes no score.
+    """
+    monkeypatch.setattr(chunk_search, "COMPARED_MAX", compared_max)
+    await rows.namespace(dimensions=1)
+    for kind, place in (("a-parts", 2), ("b-whole", 1)):
+        texts = [f"{one[place]} {'and more' * (place == 1)}" for one in NAMED]
+        await rows.put(kind, texts, vector=[[1.0]] * len(NAMED))
+    for vector in (None, [1.0]):
+        for number, (question, *_) in enumerate(NAMED):
+            told = await found(rows, vector, words=question, mode=Mode.HYBRID)
+            assert ids(told)[0] == ("b-whole", number), question
+    for words in ("changes 9.8", "release 3-the"):
+        told, apart = await found(rows, words=words), await found(rows, words=words.replace(".", " ").replace("-", " "))
+        assert [one.text_score for one in told.results] == [one.text_score for one in apart.results]
 
 
 async def test_the_share_of_words_is_the_namespaces(rows: Rows):
@@ -331,11 +369,10 @@ async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.Monke
     await _large(rows, monkeypatch, np.linspace(0, 300, COUNT))
     plans: list[str] = []
 
-    async def explained(
-        tx: Any, statement: str, asked: Any, words: Any, scoring: Any, depths: Any, limit: int
-    ) -> SearchResults:
+    async def explained(tx: Any, statement: str, looking: Any) -> SearchResults:
+        asked, words, _, (depth, *_), limit, _ = looking
         by_words = () if words is None else (500, words.all_words, words.rare_words)
-        told = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, depths[0].nearest, depths[0].recent, *by_words)
+        told = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, depth.nearest, depth.recent, *by_words)
         plans.append("\n".join(row[0] for row in told))
         most = (chunk_search.COMPARED_MAX + 1, asked.oldest, chunk_search.COLD_COUNT_MAX)
         counts = await tx.fetch(

@@ -27,9 +27,9 @@ from tests.integration.agents import (
     Kafka,
     Worker,
     empty,
-    is_caught_up,
     partition_of,
     until,
+    until_caught_up,
 )
 from tests.integration.worker import backlog
 
@@ -233,11 +233,11 @@ async def test_a_backlog_is_folded_through_a_kill_and_a_rebalance(
     other.launch()
 
     def have_moved() -> bool:
-        records.more(200)
+        records.more(20)
         return other.ready() == {} and one.ready() == {} and consumed(other) > 0
 
     until(have_moved, "partitions have moved while records came")
-    until(lambda: is_caught_up(address, one.app_id, backlog.TOPIC), "all is committed")
+    until_caught_up(address, one.app_id, backlog.TOPIC)
     expected = await backlog.rows_alone(records.count)
     assert len(expected) == backlog.CHANNELS
     assert backlog.rows_in_changelog(address, f"{one.app_id}-channel_heads-changelog") == expected
@@ -246,7 +246,7 @@ async def test_a_backlog_is_folded_through_a_kill_and_a_rebalance(
         lag = partial(worker.metric_of, "highwater_lag_events", backlog.TOPIC)
         until(lambda lag=lag: lag() == 0, "no lag is left")
         assert worker.end(signal.SIGTERM) == 0
-    assert is_caught_up(address, one.app_id, backlog.TOPIC)
+    until_caught_up(address, one.app_id, backlog.TOPIC)
 
 
 def test_it_waits_for_a_broker_that_is_silent_for_longer_than_an_answer_may_take(
@@ -285,7 +285,7 @@ def test_another_worker_takes_over(parts: Addresses, kafka: Kafka, user: str, lo
         kafka.finished(kafka.requests(name)[0], {}, last_clustered_at=other.now())
         kafka.novelty(name, a=5)
     # Topics have no order among themselves: the clock moves on once the new owner has dealt with the answers.
-    until(lambda: is_caught_up(str(parts.kafka), one.app_id, "feeds.rebuild-finished", "feeds.novelty"), "caught up")
+    until_caught_up(str(parts.kafka), one.app_id, "feeds.rebuild-finished", "feeds.novelty")
     other.move_clock(700)
     for name in users:
         assert the(lambda name=name: kafka.requests(name), 2)[1].event["pending"] == 5

@@ -9,7 +9,7 @@ import pytest
 
 from highwater.api.chunks.reranking import Ranking, reranked
 from highwater.connectors.models.reranker import RerankError
-from highwater.connectors.retrieval.search import Result
+from highwater.connectors.retrieval.results import Result
 from highwater.streams.chunks.scoring import final_score
 from highwater.streams.chunks.states import Temperature
 

@@ -81,7 +81,7 @@ def test_a_broken_file_is_one_line(tmp_path: Path, name: str, content: str, word
 
 
 def test_every_fault_is_named_once() -> None:
-    """Two wrong settings are two faults of one refusal; right ones have no faults."""
+    """One refusal names both of two wrong settings; correct settings are accepted."""
     settings = read_settings({"HIGHWATER_POLICY": ABSENT, "HIGHWATER_LLM_PRICES": "gpt"})
     assert len(configuration_faults(settings)) == 2
     with pytest.raises(ConfigurationError, match=r"policy.*; .*HIGHWATER_LLM_PRICES"):

@@ -21,5 +21,5 @@ from highwater.api.dashboard.pages.sql import is_explained
     ],
 )
 def test_a_plan_is_known_behind_comments(query: str, expected: bool) -> None:
-    """Words in a comment or a text are not keywords; a query of comments alone costs nothing."""
+    """A word in a comment or a text is not a keyword; a query of comments alone is not explained."""
     assert is_explained(query) is expected

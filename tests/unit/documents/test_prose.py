@@ -141,7 +141,7 @@ def test_a_remark_in_brackets_is_no_sentence():
 
 
 def test_a_link_to_another_place_is_no_sentence():
-    """A list item with only a link of the site is left out; a link to another site names something."""
+    """A list item that is only a link to the same site is left out; a link to another site stays."""
     assert sentences_of("See:\n\n* [A guide](./guide.md#a)\n* [Kafka](https://a.b/c)\n* [One](b.md) is first.") == [
         "See:",
         "Kafka",

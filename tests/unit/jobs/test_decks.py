@@ -509,7 +509,7 @@ def test_an_introduction_is_kept_and_licences_are_not():
 
 
 def test_a_sentence_with_a_pronoun_follows_its_subject():
-    """It stays on a slide with room for it: alone it would have no subject."""
+    """It follows on a slide with room for it, and it is never alone."""
     text = "# KRaft\n\nKRaft is a protocol. It elects a controller of brokers. Metadata is a log of records. For example, topics."
     (slide,) = made(text, 1)
     assert slide.bullets == (
@@ -533,7 +533,7 @@ def test_commands_and_declarations_are_no_bullets(line: str):
 
 
 def test_a_slide_of_numbers_alone_is_shown_and_an_agenda_is_not():
-    """Rows of numbers have few letters; a list of the following parts, and thanks at the end, have no content."""
+    """Rows of numbers stay although they have few letters; the agenda and the thanks at the end are left out."""
     text = (
         "# Agenda\n\nWhere we are\n\n# KRaft costs\n\n| Cluster | 2025 (k\u20ac) |\n|-|-|\n| a | 420 |\n| b | 260 |\n\n"
         "# State\n\nThree of five clusters run on KRaft.\n\n# Thank you!\n\nQuestions about KRaft?"

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from highwater.connectors.kafka.registry_http import ask
+from highwater.connectors.kafka.registry_http import RegistryConnection, ask
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.access import RegistryAccess
 
+KEPT = b'HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"id": 7}'
 ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n{"id": 7}'
 
 
@@ -49,3 +50,42 @@ def test_one_that_always_hangs_up_does_not_answer() -> None:
     """After four attempts an error is raised."""
     with registry(hangs_up=9) as access, pytest.raises(UnavailableError, match="does not answer: Remote end closed"):
         ask(access, "GET", "schemas/ids/7")
+
+
+@contextmanager
+def keeping_registry(answers: int) -> Iterator[tuple[RegistryAccess, list[int]]]:
+    """One that keeps a connection for this many answers, then closes it; and the answers of each connection so far."""
+    given: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:  # the test is over
+                    return
+                given.append(0)
+                with connection:
+                    while given[-1] < answers and connection.recv(65_536):
+                        given[-1] += 1
+                        connection.sendall(KEPT)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield RegistryAccess.required(f"http://127.0.0.1:{server.getsockname()[1]}"), given
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+
+
+def test_requests_share_a_connection() -> None:
+    """A role that asks for sixty schemas connects once."""
+    with keeping_registry(answers=100) as (access, given), RegistryConnection(access) as connection:
+        assert [connection.ask("GET", f"schemas/ids/{number}") for number in range(60)] == [{"id": 7}] * 60
+        assert given == [60]
+
+
+def test_a_kept_connection_that_was_closed_is_replaced() -> None:
+    """A registry may close a connection after any answer: the next request opens another, as often as that happens."""
+    with keeping_registry(answers=2) as (access, given), RegistryConnection(access) as connection:
+        assert [connection.ask("GET", "schemas/ids/7") for _ in range(9)] == [{"id": 7}] * 9
+        assert given == [2, 2, 2, 2, 1]

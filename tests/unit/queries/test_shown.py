@@ -38,7 +38,7 @@ TABLE = """| version | codename | created | release |
 
 
 def test_a_row_of_a_table_names_its_columns():
-    """Otherwise the meaning of its values is unknown; a row is shown alone, also of a long table."""
+    """A row is shown alone, also of a long table, and each value follows the name of its column."""
     row = "12: codename: Bookworm, created 2021-08-14, release 2023-06-10"
     assert shown_of(TABLE, words_of("12 released")) == row
     passage = passage_of(TABLE + "| 13 | Trixie | 2023-06-10 | 2025-08-09 |\n" * 9, words_of("12 released"), None)

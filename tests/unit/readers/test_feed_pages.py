@@ -24,7 +24,7 @@ def heads(*items: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def test_a_cluster_is_under_the_theme_of_its_version() -> None:
-    """The theme of most insights comes first; a cluster without one comes last, with any keywords."""
+    """The theme of most insights comes first; a cluster without one comes last, also if it is the largest."""
     items = [
         item("a", "kafka", size=2, theme="Broker"),
         item("b", "kafka", size=90),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from highwater.connectors.retrieval.words import AskedWords
+from highwater.connectors.retrieval.words import _NAMED_READ_MAX, AskedWords, _counts_of_names, names_in
 
 WORDS = AskedWords(
     any_word="'a' | 'b' | 'c'",
@@ -33,3 +35,40 @@ def test_as_few_more_words_as_settle_a_search(bound: float, more_max: int, rare:
     """None where too many chunks have them, or where all words together do not settle it."""
     more = WORDS.settling(lambda rest: rest <= bound + 1e-9, more_max)
     assert (more and more.rare) == rare
+
+
+@pytest.mark.parametrize(
+    ("question", "names"),
+    [
+        ("What changed in man-db 2.11.0, and in v2.11.2?", ["man-db", "2.11.0", "v2.11.2"]),
+        (
+            "hosts 192.168.0.1 and fe80::1, since 2024-05-01 (KIP-500).",
+            ["192.168.0.1", "fe80::1", "2024-05-01", "KIP-500"],
+        ),
+        ("os.path.join or max_poll_records? os.path.join!", ["os.path.join", "max_poll_records"]),
+        ("A sentence ends. Another -- with dashes -- e.g. this: C++, 5, (x).", ["e.g"]),
+        ("/".join("abcdefghi") + " " + "x-" * 40 + "y", []),
+    ],
+)
+def test_a_name_with_punctuation_inside_is_one_word_more(question: str, names: list[str]):
+    """Versions, addresses, dates and names, each once; not a word beside punctuation, nor an address of many parts."""
+    assert names_in(question) == names
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "read", "found", "count"),
+    [
+        ("2.11.0", ["0", "11", "2"], 72, 3, 3),
+        ("2.11.0", ["0", "11", "2"], 72, 0, None),
+        ("2.11.0", ["0", "11", "2"], _NAMED_READ_MAX, 3, 5_000),  # "2" may stand there as "v2"
+        ("V2.11", ["11", "v2"], _NAMED_READ_MAX, 3, 5_000),
+        ("2.2", ["2"], _NAMED_READ_MAX, 3, 4_000),
+    ],
+)
+def test_no_more_chunks_have_a_name_than_are_counted(
+    name: str, parts: list[str], read: int, found: int, count: int | None
+):
+    """Where more chunks have its parts than are read, the rarest part but the first is the bound."""
+    row: Any = {"name": name, "query": "q", "parts": parts, "read": read, "found": found}
+    counts = {"'2'": 4_000, "'v2'": 10, "'11'": 5_000, "'0'": 9_000}
+    assert _counts_of_names([row], counts) == ({} if count is None else {"q": count})

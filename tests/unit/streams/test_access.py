@@ -81,6 +81,10 @@ def test_the_registry_has_its_credentials_from_the_settings_or_the_address():
     [
         ({"SCHEMA_REGISTRY_URL": "registry:8081"}, "SCHEMA_REGISTRY_URL=registry:8081 is not an http or https address"),
         (
+            {"SCHEMA_REGISTRY_URL": "http://registry:80810"},
+            "SCHEMA_REGISTRY_URL=http://registry:80810: Port out of range",
+        ),
+        (
             {"SCHEMA_REGISTRY_URL": "http://registry", "SCHEMA_REGISTRY_SSL_CA_LOCATION": "/ca"},
             "SCHEMA_REGISTRY_SSL_CA_LOCATION is set, and SCHEMA_REGISTRY_URL is not https",
         ),
