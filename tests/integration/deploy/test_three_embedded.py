@@ -160,6 +160,6 @@ def test_a_folder_of_three_brokers_is_started_as_such(folder: Path):
     assert (wrong.returncode, f"set it to {_PARTITIONS} for every process" in wrong.stderr) == (1, True), wrong.stderr
     assert highwater(folder, "up", "--detach", "--no-sample", HIGHWATER_PARTITIONS=str(_PARTITIONS)).returncode == 0
     found = status(folder)
-    assert found["ready"]
+    assert found["ready"], found["parts"]
     assert len(found["kafka"].split(",")) == 3
     assert "worker-2" not in {part["name"] for part in found["parts"]}
