@@ -165,7 +165,7 @@ def seconds(duration: str) -> float:
 
 @pytest.mark.requirement("R2.2", "R2.3")
 def test_what_must_not_go_and_what_may_have_a_redis_each():
-    """R2.2, R2.3: one keeps its keys with a log and a snapshot every 15 minutes, the other lets go of the least used."""
+    """R2.2, R2.3: one keeps its keys with a log and a snapshot every 15 minutes, the other evicts the least used."""
     kept, cache = (options_of(SERVICES[name]["command"]) for name in ("redis", "redis-cache"))
     assert kept["maxmemory-policy"] == "noeviction"
     assert (kept["appendonly"], kept["appendfsync"], kept["save"]) == ("yes", "everysec", "900 1")

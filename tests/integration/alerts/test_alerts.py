@@ -333,7 +333,7 @@ async def test_a_server_that_drips_is_given_up_in_all(context: ProcessContext, o
 async def test_refused_recipients(
     context: ProcessContext, offset: int, answers: list[int], detail: str | None, attempts: int
 ) -> None:
-    """For good: no further attempt. For now: tried again. Some of them: it is delivered to the others."""
+    """A permanent refusal is not retried, a temporary one is; if some are refused, the others get the message."""
     mails, events = Mails(), [failed(offset)]
     mails.refused = {to: f"{code} no" for to, code in zip(TO, answers, strict=True) if code != 250}
     before = count("smtp", "attempt_failed")

@@ -139,7 +139,7 @@ def test_all_services_answer_their_clients(stack: LocalStack):
 
 @pytest.mark.requirement("R2.2", "R2.3")
 def test_what_must_not_go_and_what_may_have_a_redis_each(stack: LocalStack):
-    """R2.2, R2.3: one keeps all, in a log and a snapshot every 15 minutes; the other writes nothing and lets go of some."""
+    """R2.2, R2.3: one keeps all, in a log and a snapshot every 15 minutes; the other writes nothing and evicts keys."""
     with (
         redis.Redis.from_url(stack.addresses.redis) as kept,
         redis.Redis.from_url(stack.addresses.redis_cache) as cache,

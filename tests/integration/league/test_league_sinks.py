@@ -183,7 +183,7 @@ async def test_bad_events_are_dead_and_those_around_them_count(league: League):
 
 
 async def test_matches_of_seasons_change_side_by_side(context: ProcessContext):
-    """Batches over the same seasons and matches in different orders neither block each other for good nor lose a change."""
+    """Batches over the same seasons and matches in different orders neither deadlock nor lose a change."""
     leagues = [League(context) for _ in range(3)]
     for league in leagues:
         await league.stores(*(league.scheduled(name) for name in "abcd"))

@@ -223,7 +223,7 @@ async def test_what_an_organization_may_not_is_a_run_that_failed(asker: Asker):
 
 
 async def test_batches_of_the_same_users_at_once(context: ProcessContext):
-    """Batches over the same users in different orders neither block each other for good nor give a place twice."""
+    """Batches over the same users in different orders neither deadlock nor give a place twice."""
     askers = [Asker(context) for _ in range(4)]
     work = []
     for number in range(12):

@@ -43,7 +43,7 @@ ANSWER_SECONDS = 120.0
 
 Log = Mapping[Place, list[tuple[bytes, bytes | None]]]
 
-# A process that restores, and stops for good once it has written the second batch.
+# A process that restores, and stops forever once it has written the second batch.
 RESTORE = """
 import json, sys, threading
 from contextlib import closing

@@ -212,7 +212,7 @@ class World:
         self.rows.append(self.row)
 
     def commit(self) -> None:
-        """Offsets are committed; rows before that are in the changelog for good."""
+        """Offsets are committed; rows before that stay in the changelog."""
         self.committed, self.rows = list(self.at), [self.row]
 
     def die(self) -> None:

@@ -26,7 +26,7 @@ def test_the_first_member_takes_all():
 
 
 def test_a_second_member_waits_for_its_half():
-    """It takes nothing that is another's; who has more than a share lets go, and the free ones are taken."""
+    """It takes nothing that is another's; a member with more than its share releases some, and the free ones are taken."""
     owners = dict.fromkeys(range(4), "a")
     assert plan_shares(4, "b", ["a", "b"], owners) == ([], [])
     assert plan_shares(4, "a", ["a", "b"], owners) == ([], [2, 3])
