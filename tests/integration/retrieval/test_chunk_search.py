@@ -127,7 +127,7 @@ async def test_results_with_what_stands_beside_them(rows: Rows):
 
 
 async def test_a_window_of_publication(rows: Rows):
-    """From a moment to a moment, both included; what is too old by the passport stays hidden, and is counted as before."""
+    """From a moment to a moment, both included; chunks too old by the passport stay hidden, and are counted as before."""
     await rows.namespace(dimensions=1, ttl_days=10.0)
     for days in (1, 2, 3, 11):
         await rows.put(f"d{days}", ["x"], vector=[[1.0]], published_days=days)
@@ -192,7 +192,7 @@ async def test_words_decide_where_no_vector_can_be_compared(
 
 
 async def test_what_is_hidden_for_its_age_is_counted(rows: Rows):
-    """Of what the search is about, by slot and source; nothing where old chunks are found, or are to be deleted anyway."""
+    """Within the search's slot and source; nothing where old chunks are found, or are to be deleted anyway."""
     await rows.namespace(dimensions=1, ttl_days=10.0)
     await rows.put("new", ["a"], vector=[[1.0]], age_days=10)
     await rows.put("old", ["b", "c"], vector=[[1.0], [1.0]], age_days=11)
@@ -394,9 +394,9 @@ async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("spread_days", [0.5, 300])
 async def test_what_is_said_to_be_complete_is(rows: Rows, monkeypatch: pytest.MonkeyPatch, spread_days: float):
-    """Of ages apart: wherever a search says that it is complete, the last result is as good as the tenth of all.
+    """For several ages: wherever a search claims to be complete, the last result is as good as the tenth of all.
 
-    What is both near and recent is found once.
+    A chunk that is both near and recent is found once.
     """
     ages = np.random.default_rng(2).uniform(0, spread_days, COUNT)
     made = await _large(rows, monkeypatch, ages)
@@ -433,7 +433,7 @@ async def test_filters_of_a_large_namespace(rows: Rows, monkeypatch: pytest.Monk
 
 
 async def test_a_rare_word_of_a_large_namespace_is_found(rows: Rows, monkeypatch: pytest.MonkeyPatch):
-    """However common the others are; that no other scores higher is said only where it is known."""
+    """At any frequency of the others; that no other scores higher is claimed only where it is certain."""
     await _large(rows, monkeypatch, np.full(COUNT, 1.0))
     await rows.put("rare", ["even tombstone"], age_days=1)
     told = await found(rows, None, words="an even tombstone", mode=Mode.HYBRID)

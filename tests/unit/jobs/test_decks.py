@@ -126,7 +126,7 @@ def test_a_document_is_cut_where_it_pauses():
 
 
 def test_what_is_relevant_comes_in_its_order():
-    """The passages with the rarest words of what is wanted, within the bound."""
+    """The passages with the rarest words of the query, within the bound."""
     passages = [
         Passage("d", line)
         for line in ("plain text here", "about the controller", "more plain text", "controller quorum")
@@ -310,7 +310,7 @@ def test_a_slide_shows_what_says_something_alone():
 
 
 def test_addresses_references_and_pointers_are_no_bullets():
-    """Nor is what YAML says before a document; its title is the heading of what has none."""
+    """YAML before a document is left out too; its title is the heading of text without one."""
     text = (
         "---\ntitle: Ports\nauthor: nobody\n---\nThe server listens on two ports of the machine.\n\n"
         "- someone at mail.example.org (author)\n- See the reference of the server.\n- [RFC9110] HTTP Semantics, of June 2022.\n"
@@ -498,7 +498,7 @@ def test_a_slide_is_named_by_a_main_clause():
 
 
 def test_an_introduction_is_kept_and_licences_are_not():
-    """Of more sections than slides; a section below the heading of a licence is a part of it, also in an appendix."""
+    """There are more sections than slides; a section below the heading of a licence belongs to it, also in an appendix."""
 
     def section(heading: str, subject: str) -> str:
         said = ("keeps a log of records", "serves its readers at once", "is run by two engineers")

@@ -78,7 +78,7 @@ async def test_a_file_that_cannot_be_read_is_there_all_the_same(tmp_path):
 
 
 async def test_a_folder_that_cannot_be_read_leaves_open_what_is_in_it(tmp_path, monkeypatch):
-    """It is a fault, the rest is read, and the listing no longer says what is gone."""
+    """It is a fault, the rest is read, and the listing no longer implies deletions."""
     put(tmp_path, "a.md")
     put(tmp_path, "locked/b.md")
     scandir = os.scandir
