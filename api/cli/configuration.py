@@ -126,7 +126,7 @@ def _google(settings: Settings) -> None:
 
 def _clock(settings: Settings) -> None:
     path = settings.clock_file
-    if path is None or not path.exists():  # one that is missing is no offset
+    if path is None or not path.exists():  # a missing one means no offset
         return
     try:
         path.read_bytes()

@@ -37,7 +37,7 @@ def test_the_verdict_names_the_trigger():
 
 
 def test_what_never_happened_is_said_in_order():
-    """A user whom nobody knows: no number of nothing, and "never seen" rather than "seen never"."""
+    """For an unknown user no number is shown, and the text is "never seen" rather than "seen never"."""
     told = {one.name: one.told for one in why(UserFacts("free", 0, is_subscribed=False), 0, POLICY, NOW).conditions}
     assert told["subscribed"] == "to no channel"
     assert told["active"].startswith("never seen; ")
