@@ -124,6 +124,16 @@ def _google(settings: Settings) -> None:
         GoogleSlides.of(settings)
 
 
+def _clock(settings: Settings) -> None:
+    path = settings.clock_file
+    if path is None or not path.exists():  # a missing one means no offset
+        return
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"HIGHWATER_CLOCK_FILE={path} cannot be read: {error.strerror}") from error
+
+
 def _tracing(settings: Settings) -> None:
     if settings.otlp_headers is not None:
         from highwater.connectors.tracing import parse_headers
@@ -137,6 +147,7 @@ READERS: tuple[Reader, ...] = (
     Settings.registry_access,
     _redis,
     _objects,
+    _clock,
     _listening,
     _policy,
     _plans,

@@ -1,7 +1,7 @@
 """The text of a confirmation before an action: the question, the effects, and what cannot be undone.
 
 Invariant: pure functions of what the page shows; a confirmation names the object, the resulting events, and their price
-if known. An action that deletes for good requires typing a name.
+if known. An action that deletes permanently requires typing a name.
 """
 
 from __future__ import annotations

@@ -35,8 +35,10 @@ class Reset:
         return f"/api/groups/{segment(self._group)}/reset"
 
     def build(self) -> None:
-        """Add the elements."""
-        with ui.column().classes("hw-card full-width"):
+        """Add the elements, hidden until `offer`."""
+        self._card = ui.column().classes("hw-card full-width")
+        self._card.set_visibility(False)
+        with self._card:
             heading("Reset")
             ui.html(
                 '<p class="hw-muted hw-small">Sets where the group reads next: <code>earliest</code>, <code>latest</code>, an'
@@ -56,7 +58,8 @@ class Reset:
                 self._actions.add("Reset the group", "restart_alt", self._execute)
 
     def offer(self, topics: Sequence[str]) -> None:
-        """Set the topics to choose from."""
+        """Show the form, with the topics to choose from; the group exists."""
+        self._card.set_visibility(True)
         options = [_ALL, *topics]
         if self._topic.options != options:
             self._topic.set_options(options, value=self._topic.value if self._topic.value in options else _ALL)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from highwater.api.dashboard.figures import ago, count, moment, seconds
 from highwater.streams.feeds.policy import Policy
 from highwater.streams.feeds.rules import Idle, Rebuild, UserFacts, Wait, is_active, should_rebuild
+from highwater.streams.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,10 @@ def why(facts: UserFacts, channels: int, policy: Policy, now_ms: int) -> Why:
     )
 
 
+def _when(done: str, at_ms: int | None, now_ms: int) -> str:
+    return f"never {done}" if at_ms is None else f"{done} {ago(at_ms, now_ms)}"
+
+
 def _verdict(decision: Rebuild | Wait | Idle, facts: UserFacts, now_ms: int) -> str:
     if isinstance(decision, Rebuild):
         return f"due now because of {decision.trigger.value}: the next tick requests a rebuild"
@@ -64,7 +69,8 @@ def _subscribed(facts: UserFacts, channels: int) -> Condition:
     """Return the condition of subscriptions: a user who has left every channel is still rebuilt once, to remove their
     contents.
     """
-    told = f"to {count(channels)} channels" if facts.is_subscribed or not facts.is_changed else "to no channel any more"
+    number = counted(channels, "channel") if channels else "no channel"
+    told = f"to {number}" if facts.is_subscribed or not facts.is_changed else "to no channel any more"
     return Condition("subscribed", facts.is_subscribed or facts.is_changed, told)
 
 
@@ -77,7 +83,9 @@ def _seen(facts: UserFacts, policy: Policy, now_ms: int) -> Condition:
     plan = policy.plan(facts.plan)
     within = seconds(plan.active_within_seconds)
     return Condition(
-        "active", is_active(facts, plan, now_ms), f"seen {ago(facts.last_active_at, now_ms)}; active within {within}"
+        "active",
+        is_active(facts, plan, now_ms),
+        f"{_when('seen', facts.last_active_at, now_ms)}; active within {within}",
     )
 
 
@@ -97,7 +105,7 @@ def _time(facts: UserFacts, policy: Policy, now_ms: int) -> Condition:
     return Condition(
         "enough time has passed",
         is_due,
-        f"checked {ago(looked, now_ms)}; time alone is enough after {seconds(plan.rebuild_interval_seconds)}",
+        f"{_when('checked', looked, now_ms)}; time alone is enough after {seconds(plan.rebuild_interval_seconds)}",
     )
 
 
@@ -106,7 +114,9 @@ def _cooldown(facts: UserFacts, policy: Policy, now_ms: int) -> Condition:
     asked = facts.last_enqueued_at
     is_over = asked is None or asked + plan.cooldown_ms <= now_ms
     return Condition(
-        "cooldown is over", is_over, f"requested {ago(asked, now_ms)}; again after {seconds(plan.cooldown_seconds)}"
+        "cooldown is over",
+        is_over,
+        f"{_when('requested', asked, now_ms)}; again after {seconds(plan.cooldown_seconds)}",
     )
 
 

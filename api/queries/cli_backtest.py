@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 # As many as are read in one sitting, two calls each: some 1.50 USD at 5 USD for a million tokens and 3,000 tokens per
 # call.
 LIMIT_DEFAULT = 50
+# A query may fill pages; the first lines show which one it is.
+_QUERY_CHARACTERS_MAX = 200
 # All comparisons are held in memory, with draft and payload some 100 KB each.
 LIMIT_MAX = 1_000
 
@@ -178,12 +180,16 @@ def _print(document: dict[str, Any]) -> None:
     print_table(columns, rows, right=columns[1:])
     click.echo(
         f"\n{found['changed']:,} of {found['replayed']:,} answers change; {counted(found['sources_lost'], 'citation')} lost,"
-        f" {found['sources_added']:,} added; {counted(document['recorded'], 'query is', 'queries are')} recorded"
+        f" {found['sources_added']:,} added; {len(document['queries']):,} of"
+        f" {counted(document['recorded'], 'recorded query was', 'recorded queries were')} answered again"
     )
 
 
 def _print_query(one: dict[str, Any]) -> None:
-    click.echo(f"{one['asked_at']} {one['request_id']}\n  {printable(' '.join(one['query'].split()))}")
+    from highwater.streams.letters import cut_to
+
+    query = cut_to(" ".join(one["query"].split()), _QUERY_CHARACTERS_MAX)
+    click.echo(f"{one['asked_at']} {one['request_id']}\n  {printable(query)}")
     if one["error"]:
         click.echo(f"  failed: {printable(one['error'])}\n")
         return

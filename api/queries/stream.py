@@ -239,7 +239,7 @@ class QueryHub:
             fail(self._subscribers())
 
     async def _follow(self) -> None:
-        """Read and push, until Kafka's client is broken for good and a new one is needed."""
+        """Read and push, until Kafka's client is permanently broken and a new one is needed."""
         loop = asyncio.get_running_loop()
         consumer = self.reader_at(self._places)
         try:

@@ -22,7 +22,7 @@ from highwater.api.jobs import routes_blobs as blobs
 from highwater.api.queries import routes as queries
 from highwater.api.readers import feed_pages, making_pages
 from highwater.api.readers.feed_pages import feed_address
-from highwater.api.readers.frame import note, segment, text
+from highwater.api.readers.frame import note, segment, sentence, text
 from highwater.api.readers.inside import Answer, Visit
 from highwater.api.readers.pages import form, number, page, positions_seen
 from highwater.api.readers.parts import Part, serve_part, show
@@ -128,6 +128,18 @@ def _remember_visit(request: Request, answer: Response, user: str, since: int, v
         )
 
 
+def _id(visit: Visit, name: str) -> str:
+    """Return the id in the address of a page.
+
+    Raises:
+        NotFoundError: nothing has such an id.
+    """
+    named = visit.named[name]
+    if not is_uuid(named.lower()):
+        raise NotFoundError(f"there is no {name} {named[:50]!r}; its address may be misspelt")
+    return named
+
+
 # -- a question
 # -------------------------------------------------------------------------------------------------------------
 
@@ -137,7 +149,7 @@ def _ask_form(visit: Visit, question: str = "") -> str:
 
 
 def _wrong(answer: Answer) -> str:
-    return f'<p class="wrong" role="alert">{text(answer.detail)}</p>'
+    return f'<p class="wrong" role="alert">{text(sentence(answer.detail))}</p>'
 
 
 def _body(sent: Mapping[str, str], *, is_bound: bool) -> dict[str, Any]:
@@ -176,7 +188,7 @@ async def _followed(visit: Visit, title: str, part: Part) -> Response:
 
 async def question(visit: Visit) -> Response:
     """Show a question: its progress, or its answer."""
-    named = visit.named["question"]
+    named = _id(visit, "question")
     source = f"/api/query/{segment(named)}/status"
     address = f"{making_pages.question_address(named)}?part=1"
     return await _followed(visit, "Question", Part(address, source, making_pages.answer))
@@ -246,13 +258,13 @@ async def make_deck(visit: Visit) -> Response:
 
 async def job(visit: Visit) -> Response:
     """Show the progress of a deck."""
-    named = visit.named["job"]
+    named = _id(visit, "job")
     part = Part(f"{making_pages.job_address(named)}?part=1", f"/api/jobs/{segment(named)}", making_pages.job)
     return await _followed(visit, "Your deck", part)
 
 
 async def deck(visit: Visit) -> Response:
     """Show a deck."""
-    named = visit.named["deck"]
+    named = _id(visit, "deck")
     part = Part(f"{making_pages.deck_address(named)}?part=1", f"/api/presentations/{segment(named)}", making_pages.deck)
     return await _followed(visit, "Deck", part)

@@ -47,6 +47,12 @@ def framed(title: str, body: str, *, reader: str = "", is_signed_in: bool = Fals
     )
 
 
+def sentence(words: str) -> str:
+    """Return the detail of a problem as a sentence; a name at its beginning keeps its case."""
+    begun = words[:1].upper() + words[1:] if words.partition(" ")[0].isalpha() else words
+    return begun if not begun or begun.endswith((".", "!", "?")) else f"{begun}."
+
+
 def note(words: str) -> str:
     """Return a line of explanation."""
     return f'<p class="note">{text(words)}</p>'

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from highwater.api.core.errors import NotFoundError
 from highwater.api.league import routes_writes
 from highwater.api.readers import match_pages, season_pages
-from highwater.api.readers.frame import note, segment, text
+from highwater.api.readers.frame import note, segment, sentence, text
 from highwater.api.readers.inside import Answer, Visit
 from highwater.api.readers.pages import form, number, page, positions_seen
 from highwater.api.readers.parts import Part, serve_part, show
@@ -77,7 +77,9 @@ async def season(visit: Visit) -> Response:
         return await serve_part(visit, _tab_part(named, tab))
     shown, live = await asyncio.gather(show(visit, _tab_part(named, tab)), show(visit, _live_part(named)))
     if shown.answer.status not in (200, 202):
-        return page(visit, named, f"<h1>{text(named)}</h1>{note(shown.answer.detail)}", status=shown.answer.status)
+        return page(
+            visit, named, f"<h1>{text(named)}</h1>{note(sentence(shown.answer.detail))}", status=shown.answer.status
+        )
     body = f"<h1>{text(named)}</h1>{live.html}{_tabs(named, tab)}{shown.html}"
     label = next(label for name, label, _ in TABS if name == tab)
     return page(visit, f"{label} · {named}", body)
@@ -130,7 +132,7 @@ async def _match_page(visit: Visit, message: str, *, status: int = 200) -> Respo
         show(visit, _comments_part(match_id), after=after if asked.get("done") == "comment" else ""),
     )
     if shown.answer.status != 200:
-        said = note(shown.answer.detail)
+        said = note(sentence(shown.answer.detail))
         return page(visit, "Match", f"<h1>Match</h1>{said}", status=shown.answer.status)
     document = shown.answer.document
     title = match_pages.title(document)
@@ -181,7 +183,7 @@ async def _say(
     user = {} if visit.is_bound else {"user_id": sent.get("user", "")}
     answer = await visit.ask(method, path.format(segment(match_id)), body={**body, **user})
     if answer.status != 202:
-        told = f'<p class="wrong" role="alert">{text(answer.detail)}</p>'
+        told = f'<p class="wrong" role="alert">{text(sentence(answer.detail))}</p>'
         return await _match_page(visit, told, status=answer.status)
     query = {"done": _word(word, answer), "after": ",".join(answer.document["positions"])}
     if user:

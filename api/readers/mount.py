@@ -24,7 +24,7 @@ from highwater.api.core.errors import UnauthorizedError, problem, problem_of
 from highwater.api.core.guard import admit
 from highwater.api.dashboard.sign_in import SignIn, Visitor
 from highwater.api.readers import feed, files, league
-from highwater.api.readers.frame import note, text
+from highwater.api.readers.frame import note, sentence, text
 from highwater.api.readers.inside import Answer, Visit
 from highwater.api.readers.pages import page
 from highwater.schemas.errors import HighwaterError
@@ -134,7 +134,9 @@ class Readers:
                 return answer
             visit = Visit(self._application, request, visitor or Visitor(OPEN, None), named)
             told = Answer(answer.status_code, answer.headers, bytes(answer.body))
-            shown = page(visit, "Error", f"<h1>{text(told.document.get('title', 'Error'))}</h1>{note(told.detail)}")
+            shown = page(
+                visit, "Error", f"<h1>{text(told.document.get('title', 'Error'))}</h1>{note(sentence(told.detail))}"
+            )
             shown.status_code = told.status
             return shown
 

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from highwater.api.core.conditional import CACHE_PRIVATE, condition
 from highwater.api.core.encodings import encoded, negotiate
 from highwater.api.core.errors import NotAcceptableError
-from highwater.api.readers.frame import note, text
+from highwater.api.readers.frame import note, sentence, text
 from highwater.api.readers.inside import Answer, Visit
 
 _HTML = "text/html; charset=utf-8"
@@ -106,7 +106,7 @@ async def show(visit: Visit, part: Part, *, after: str = "") -> Shown:
         quoted = text(f'W/"{tag}"')
         told = f' data-etag="{quoted}" data-version="{text(version)}"'
         return Shown(f"{opened}{told}>{late}{part.show(answer.document)}</div>", answer)
-    said = "This is being prepared. Reload the page in a moment." if answer.status == 202 else answer.detail
+    said = "This is being prepared. Reload the page in a moment." if answer.status == 202 else sentence(answer.detail)
     return Shown(f"{opened}>{note(said)}</div>", answer)
 
 

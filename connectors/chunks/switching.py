@@ -127,7 +127,7 @@ class Switching:
         """Process one batch of the first namespace with missing vectors, or switch a complete one; return the number of
         chunks.
 
-        `may_end`: the remaining chunks were refused for good, so nothing more is to be waited for.
+        `may_end`: the remaining chunks were permanently refused, so there is nothing to wait for.
         """
         making = Leases(LeaseKind.CHUNK_MODELS, seconds=_MAKER_SECONDS)
         if not await making.take(connection, ["maker"]):

@@ -66,7 +66,7 @@ class Engine(Slots[WorkT], Generic[WorkT, ChangeT]):
 
     @abstractmethod
     async def _give_up(self, work: WorkT, stage: str, why: GiveUp, failure: Failure) -> WorkT:
-        """End work whose calls failed for good."""
+        """End work whose calls failed permanently."""
 
     @abstractmethod
     def _moved(self, before: WorkT, after: WorkT) -> ChangeT:

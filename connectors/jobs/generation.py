@@ -29,6 +29,7 @@ from highwater.connectors.postgres.pool import reading
 from highwater.connectors.retrieval.asked import QuestionVector
 from highwater.connectors.retrieval.context import ChunkContext
 from highwater.connectors.retrieval.insights import SHARE_MIN, InsightSearch
+from highwater.connectors.retrieval.results import Result
 from highwater.streams.clock import Clock, to_datetime
 from highwater.streams.documents.structure import UnreadableDocumentError, decoded, markdown_blocks
 from highwater.streams.jobs.approval import is_approved
@@ -64,7 +65,7 @@ from highwater.streams.jobs.local_deck import local_deck_answer
 from highwater.streams.jobs.progress import OUTLINE_READY, SLIDE_COMPLETED, SLIDE_STARTED, ProgressReport
 from highwater.streams.jobs.questions import normalised
 from highwater.streams.models.answers import UnusableAnswerError, clean_text, json_object_in
-from highwater.streams.queries.words import subject_words
+from highwater.streams.queries.words import subject_words, words_of
 
 # The part of a job's documents that is read, from the beginning of each, which gives its subject: 1,000 pages of text,
 # which are searched for each slide in some 0.3 s.
@@ -242,7 +243,8 @@ class GenerationSteps:
         user's channels, or of all without any; none if nothing is near.
         """
         asked, words = self._chunks.asked(query, Work(job.id, None)), subject_words(query)
-        found = await self._chunks.of_query(asked, words, limit=_INGESTED_MAX, as_of_ms=self._clock())
+        chunks = await self._chunks.of_query(asked, words, limit=_INGESTED_MAX, as_of_ms=self._clock())
+        found = [one for one in chunks if _is_near(one, words)]
         passages = await self._of_insights(job, query, words, asked)
         characters_max -= sum(len(one.text) for one in passages)
         for one in sorted(found, key=lambda one: -one.final):
@@ -298,6 +300,14 @@ class GenerationSteps:
         with contextlib.closing(chunked):
             sections = _sections(chunked, bytes_max)
             return await asyncio.to_thread(passages_of_sections, blob.sha256, sections, name=blob.file_name)
+
+
+def _is_near(chunk: Result, words: Sequence[str]) -> bool:
+    """Return whether a chunk is about a query: it has two of its words, if they are three or more, and its vector is near."""
+    groups = {group for word in words if (group := words_of(word))}
+    held = words_of(f"{chunk.title or ''} {chunk.content}")
+    shared = sum(not group.isdisjoint(held) for group in groups)
+    return shared >= min(2, max(1, len(groups) - 1)) and (not chunk.similarity or chunk.similarity >= _SIMILARITY_MIN)
 
 
 def _sections(chunked: Chunked, bytes_max: int) -> Iterator[tuple[str, str]]:

@@ -130,7 +130,7 @@ class GoogleSlides:
         """Return the presentation of a job, made from the file of a deck if it does not exist yet.
 
         Raises:
-            JobFailedError: Google refuses it for good; gives the reason.
+            JobFailedError: Google refuses it permanently; gives the reason.
             UnavailableError: Google does not answer, or has reached a temporary limit.
         """
         return await self._find(job_id) or await self._make(job_id, title, file)

@@ -50,7 +50,7 @@ class ViewsSink(Handler[ViewRecorded, Prepared]):
         """Store the counts, then subtract them from the number in Redis.
 
         Before the commit, not after it: a process that dies between the two shows a window late; otherwise it would
-        show it twice for good.
+        show it twice forever.
         """
         if prepared.counts:
             await views.store(tx, prepared.counts)

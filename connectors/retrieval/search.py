@@ -34,7 +34,15 @@ from highwater.connectors.retrieval.statements import QUERIES
 from highwater.connectors.retrieval.words import AskedWords, words_of
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.chunks.passports import PASSPORT_KEYS, Passport
-from highwater.streams.chunks.scoring import Mode, age_days, final_score, similarity_of, text_share_of, time_decay
+from highwater.streams.chunks.scoring import (
+    NAMED_TEXT_SHARE,
+    Mode,
+    age_days,
+    final_score,
+    similarity_of,
+    text_share_of,
+    time_decay,
+)
 from highwater.streams.clock import to_ms
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -189,7 +197,9 @@ async def _with_words(
     """Return the search with its words, if they count."""
     share = _text_share(asked, text, mode, scoring)
     words = await words_of(tx, asked.ns, text, WORDED_MAX, text_share=share) if text and share else None
-    return (asked, None) if words is None else (asked.weighing(words, share), words)
+    if words is None:
+        return asked, None
+    return asked.weighing(words, max(share, NAMED_TEXT_SHARE) if words.has_names else share), words
 
 
 def _looked_for(asked: Parameters, limit: int) -> int:

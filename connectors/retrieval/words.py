@@ -1,8 +1,9 @@
 """The words of a question, their weights in a namespace (BM25), and which of them select candidates.
 
-A name with punctuation inside (2.11.0, 2024-05-01, KIP-500, os.path) is stored as its parts. In a question it counts as
-one word more, which a chunk has if it has the parts beside each other: else 2.11.2 would be as good as 2.11.0, and
-every date of May as good as the first.
+A name with punctuation and a number inside (2.11.0, 2024-05-01, KIP-500) is stored as its parts. In a question it counts
+as one word more, which a chunk has if it has the parts beside each other: else 2.11.2 would be as good as 2.11.0, and
+every date of May as good as the first. Names of plain words (os.path, low-level) do not: their parts say what they are
+about (docs/benchmarks/search.md).
 
 Invariant: the weights are those of exactly the chunks that the transaction sees: `chunk_words` is summed in its
 snapshot, and chunks with a whole name are counted in it.
@@ -25,6 +26,7 @@ WORDS_MAX = 32
 _NAMES_MAX, _NAME_PARTS_MAX, _NAME_CHARACTERS_MAX = 8, 8, 64
 _NAME = re.compile(r"[^\W_]+(?:[._/:@#+-]{1,2}[^\W_]+)+")
 _PART = re.compile(r"[^\W_]+")
+_NUMBER = re.compile(r"\d")
 # Chunks that have all parts of a name are read up to this number to count those that have the whole: some 2 us each. If
 # there are more, the rarest part is an upper bound.
 _NAMED_READ_MAX = 2_000
@@ -57,6 +59,7 @@ class AskedWords(NamedTuple):
         saturation: the part of the saturation that is the same for all chunks.
         saturation_per_octet: the part that grows with the length of a chunk.
         rare: how many of the words are rare: few enough chunks have one of them.
+        has_names: whether one is a name as a whole, which some chunk has.
     """
 
     any_word: str
@@ -67,6 +70,7 @@ class AskedWords(NamedTuple):
     saturation: float
     saturation_per_octet: float
     rare: int
+    has_names: bool = False
 
     @property
     def rare_words(self) -> str:
@@ -123,9 +127,14 @@ async def words_of(
 
 
 def names_in(question: str) -> list[str]:
-    """Return the words of a question that have several parts, in order, each once."""
-    found = dict.fromkeys(name for name in _NAME.findall(question) if len(name) <= _NAME_CHARACTERS_MAX)
-    return [name for name in found if len(_PART.findall(name)) <= _NAME_PARTS_MAX][:_NAMES_MAX]
+    """Return the words of a question that have several parts, and a number in one, in order, each once."""
+    return [name for name in dict.fromkeys(_NAME.findall(question)) if _is_name(name)][:_NAMES_MAX]
+
+
+def _is_name(name: str) -> bool:
+    if len(name) > _NAME_CHARACTERS_MAX or len(_PART.findall(name)) > _NAME_PARTS_MAX:
+        return False
+    return _NUMBER.search(name) is not None
 
 
 def _counts_of_names(rows: Sequence[Row], counts: Mapping[str, int]) -> dict[str, int]:
@@ -161,6 +170,7 @@ def _weighed(
         saturation=saturation * (1 - LENGTH_SHARE),
         saturation_per_octet=saturation * LENGTH_SHARE * chunks / max(1, octets),
         rare=sum(found <= candidates_max for found in accumulate(chunks_of)),
+        has_names=bool(names),
     )
 
 

@@ -21,13 +21,14 @@ from highwater.streams.chunks.identity import check_key_part
 
 PLAIN, MARKDOWN, HTML = "text/plain", "text/markdown", "text/html"
 _SLIDES = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+_TABLES = ("text/csv", "text/tab-separated-values")
 # Media types by file suffix; other files are imported only on request.
 MEDIA_TYPES = {
     **dict.fromkeys((".md", ".markdown"), MARKDOWN),
     **dict.fromkeys((".html", ".htm", ".xhtml"), HTML),
     **dict.fromkeys((".txt", ".text", ".rst", ".adoc"), PLAIN),
-    ".csv": "text/csv",
-    ".tsv": "text/tab-separated-values",
+    ".csv": _TABLES[0],
+    ".tsv": _TABLES[1],
     ".pdf": "application/pdf",
     ".pptx": _SLIDES,
 }
@@ -44,6 +45,11 @@ def media_type_of(path: str, patterns: Sequence[str]) -> str | None:
     if patterns:
         return (known or PLAIN) if any(fnmatchcase(path, pattern) for pattern in patterns) else None
     return known
+
+
+def title_of(path: str, media_type: str) -> str | None:
+    """Return the title of a document that has no headings: only the name of a table's file says what its rows are."""
+    return os.path.splitext(path.rpartition("/")[2])[0] if media_type in _TABLES else None  # noqa: PTH122 (as above)
 
 
 def name_fault(path: str) -> Fault | None:
@@ -133,7 +139,8 @@ class Folder:
         except OSError as error:
             return Fault(path, f"it cannot be read: {error.strerror}", path)
         published_at = time_or_none(status.st_mtime_ns // 1_000_000)
-        return SourceDocument(path, raw, media_type, url=url_of(self._url, path), published_at=published_at)
+        title, url = title_of(path, media_type), url_of(self._url, path)
+        return SourceDocument(path, raw, media_type, title, url, published_at)
 
     def _opened(self, path: str) -> IO[bytes]:
         """Open the file, if it still is one: it may have been replaced after it was listed.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, NamedTuple, TypeAlias
 
 from highwater.connectors.sources.chunked import DOCUMENT_BYTES_MAX, Fault, Item, Reading, SourceDocument, time_or_none
-from highwater.connectors.sources.files import media_type_of, name_fault, url_of
+from highwater.connectors.sources.files import media_type_of, name_fault, title_of, url_of
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.feeds import InsightIngested
 from highwater.streams.documents.structure import UnreadableDocumentError, clean
@@ -296,7 +296,7 @@ class Commit:
             return Fault(file.path, str(error), file.path)
         published_at = time_or_none(changed_at[file.path]) if file.path in changed_at else None
         url = url_of(self._url, file.path)
-        return SourceDocument(file.path, raw, media_type, url=url, published_at=published_at)
+        return SourceDocument(file.path, raw, media_type, title_of(file.path, media_type), url, published_at)
 
 
 def insights(repository: Repository, channel: str) -> Iterator[InsightIngested | Fault]:

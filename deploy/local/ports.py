@@ -8,6 +8,7 @@ ends with this process.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import itertools
 import json
@@ -27,14 +28,20 @@ PORTS_TRIED_MAX = 500
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Return whether a listener could be opened on host:port now."""
+    """Return whether a listener could be opened on host:port now.
+
+    Raises:
+        LocalStackError: The host is not an address of this machine, so no port of it is.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # As servers do: a port whose last connections are in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+                raise LocalStackError(f"{host} is not an address of this machine: correct HIGHWATER_HOST") from error
             return False
         return True
 

@@ -80,7 +80,7 @@ class Watched:
         self.state = State.STARTING if process else State.EXTERNAL
         self.restarts = 0
         self.last_error: str | None = None
-        self.is_misconfigured = False  # it ended for good before it was up, because of a setting
+        self.is_misconfigured = False  # it ended permanently before it was up, because of a setting
         self.waits_for: str | None = None  # the last answer of its readiness, while it starts
         self._launch = launch
         self._probe = probe

@@ -15,6 +15,10 @@ DAY_MS = 86_400_000
 # find the same meaning in other words, words find names and numbers; neither may decide alone. Chosen with
 # `FUSED_SATURATION` on the questions with even numbers (docs/benchmarks/search.md).
 TEXT_SHARE = 0.3
+# The least share for a question with a name (a version, a date, KIP-500) that some chunk has as a whole: models of meaning
+# give all versions of one thing almost the same vector. With the usual share 0.48 of sixty versions of D-Bus were first
+# in a search for "dbus 1.14.8", with this one 0.77, as by words alone (docs/benchmarks/search.md).
+NAMED_TEXT_SHARE = 0.5
 # The share when chunks and insights are compared for an answer. Insights are short: a word occurs in their text or not.
 ANSWER_TEXT_SHARE = 0.4
 # BM25 (Robertson and Zaragoza 2009): a word that occurs k1 times in a chunk of mean length has half of its maximum

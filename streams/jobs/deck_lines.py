@@ -26,7 +26,8 @@ _WORD_CHARACTERS_MIN = 4
 # A sentence that begins like this depends on the one before and says less alone; one that ends like this, on the one
 # after.
 _LEANING = re.compile(
-    r"\(|(?:this|that|these|those|it|its|they|them|he|she|but|and|so|or|then|thus|hence|however|therefore|also|instead|otherwise"
+    r"\(|(?:this(?! (?:book|document|guide|manual|page|paper|project|report)\b)"
+    r"|that|these|those|it|its|they|them|he|she|but|and|so|or|then|thus|hence|however|therefore|also|instead|otherwise"
     r"|second|third|next|finally|here|both|neither|either|note|let.s|you can see|such|similarly|likewise|furthermore"
     r"|moreover|conversely|in particular|in addition|in other words|for (?:example|instance|this|that)|as (?:an? exception|above"
     r"|before|a result|such)|on the other hand|one other thing|other)\b",

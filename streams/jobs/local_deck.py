@@ -60,6 +60,8 @@ _CLAUSE_END = re.compile(
 _CALL = re.compile(r"\w*[_(.]\w*")
 # The subject of a paragraph, before its first sentence.
 _RUN_IN = re.compile(r"([^\s:][^:]{2,58}[^\s:]):\s")
+# The number of a request at the end of a change note: the same note may stand with and without it.
+_NUMBERED = re.compile(r"\s*\(#\d+\)\Z")
 # A query names a section by a word that at most this share of the slides would have in their titles.
 _NAMED_SHARE_MAX = 0.5
 # Sections of this few lines share a slide even without a common heading.
@@ -171,8 +173,8 @@ def _sections(arguments: Mapping[str, Any]) -> list[_Part]:
         told = [clause(sentence) for sentence in sentences_of(text)]
         rows = [] if told or part.lines or not tables else rows_of(tables[0])
         for line in told or rows:
-            if line not in seen:
-                seen.add(line)
+            if (said := _NUMBERED.sub("", line)) not in seen:
+                seen.add(said)
                 part.lines.append(_Line(line, name, place, len(parts), line in rows))
                 place += 1
         part.tables += [(table, place - 1) for table in tables]

@@ -65,7 +65,7 @@ _KINDS = (
         "predictions_user", "predictions:user:{id}", 300, 300, MATCH_TOPICS | VOTE_TOPICS,
         stale_in_window_seconds=120, stale_outside_seconds=120, is_private=True, about="what a user predicted",
     ),
-    _kind("predictions_legacy", "predictions:legacy", 300, 300, VOTE_TOPICS, about="reserved; nothing writes it (ARCHITECTURE)"),
+    _kind("predictions_legacy", "predictions:legacy", 300, 300, VOTE_TOPICS, about="reserved; nothing writes it"),
     _kind(
         "leaderboard", "lb:{id}", 60, 60, MATCH_TOPICS | VOTE_TOPICS,
         stale_in_window_seconds=120, stale_outside_seconds=120, is_family=True, about="a page of the rating",

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from math import log
 from typing import NamedTuple
 
-from highwater.streams.queries.asked_kind import AskedKind, asked_kind, asked_value
+from highwater.streams.queries.asked_kind import DATE, AskedKind, asked_kind, asked_value
+from highwater.streams.queries.asked_kind import NAME as PERSON_NAME
 from highwater.streams.queries.shown import words_shared
 from highwater.streams.queries.words import VERSION, months_of, subject_words, words_of
 
@@ -84,8 +85,13 @@ def nearest(query: str, words_wanted: frozenset[str], elements: Sequence[Element
     groups = {group for word in subject_words(query) if (group := words_of(word) & words_wanted)}
     least = 2 if len(groups) >= _WORDS_OF_TWO else 1
     elements = [one for one in elements if sum(not group.isdisjoint(one.words) for group in groups) >= least]
-    if _has_unnamed(query, elements):
-        # Without what the question is about, the name of a channel and one word are chance.
+    names, unnamed = _names_of(query, elements)
+    value = asked_value(query)
+    if names and unnamed == names and value is not None and value.name in (DATE, PERSON_NAME):
+        # A date or a person of something else would be a false answer; another sentence is only one that does not help.
+        return []
+    if unnamed:
+        # Without a part of what the question is about, the name of a channel and one word are chance.
         elements = [one for one in elements if len(words_of(one.text) & words_wanted) >= least]
     ranked = ranked_by_words(words_wanted, elements)
     if not ranked:
@@ -98,18 +104,21 @@ def nearest(query: str, words_wanted: frozenset[str], elements: Sequence[Element
     if kind is not None:
         nearer = [one.element for one in ranked if one.score >= _NEAR_NAMING * ranked[0].score]
         near = _naming_first(near, nearer, words_wanted, kind, 0 if kind.is_certain else 1)
-    elif (value := asked_value(query)) is not None and near[0].attributes.get("document"):
+    elif value is not None and near[0].attributes.get("document"):
         near = _naming_first(near, near, words_wanted, value, 0)
     if _RECENT.search(query):
         near.sort(key=lambda one: one.attributes.get("date", ""), reverse=True)
     return list({" ".join(sorted(one.words)): one for one in reversed(near)}.values())[::-1]
 
 
-def _has_unnamed(query: str, elements: Sequence[Element]) -> bool:
-    """Return whether the query names something within it that no source names."""
+def _names_of(query: str, elements: Sequence[Element]) -> tuple[list[str], list[str]]:
+    """Return the names in a query, which are its subject, and those of them that no source has."""
     named = frozenset().union(*(one.words for one in elements))
-    words = subject_words(query)
-    return any(NAME.search(word) and not DATE_IN_QUERY.fullmatch(word) and is_missing(word, named) for word in words)
+    first, _, _ = query.strip().partition(" ")
+    names = [
+        word for word in subject_words(query) if any(map(str.isupper, word)) and not (word == first and word.istitle())
+    ]
+    return names, [word for word in names if is_missing(word, named)]
 
 
 def _naming_first(

@@ -1,4 +1,6 @@
-"""What acceptance tests share: a product that asks a scripted chat service, since to start one takes most of a minute."""
+"""Shared fixtures of acceptance tests: a product that calls a scripted chat service, since to start
+one takes most of a minute.
+"""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def figures(runs: int = 3, chunks: int = CHUNKS, *, with_vectors: bool = False) 
 
 
 class Made:
-    """Chunks that are the same in each run, and in each pass of it but for a tenth in the last."""
+    """Chunks that are the same in each run, and in each pass of it, except for a tenth in the last."""
 
     def __init__(self, chunks: int, *, with_vectors: bool) -> None:
         pages = sorted((ROOT / "docs" / "architecture").glob("*.md"))

@@ -173,7 +173,7 @@ class _Log:
         self._read_from_here()
 
     def close(self) -> None:
-        """Let go of the broker."""
+        """Close the connection to the broker."""
         self._producer.flush(10)
         self._consumer.close()
 

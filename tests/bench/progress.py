@@ -251,7 +251,7 @@ async def _listening(
 
 
 async def _until_idle(process: psutil.Process) -> None:
-    """Until the server has let go of its listeners' sockets."""
+    """Wait until the server has closed its listeners' sockets."""
     deadline = time.monotonic() + SECONDS_MAX
     while time.monotonic() < deadline:
         if sum(one.status == psutil.CONN_ESTABLISHED for one in process.net_connections("tcp")) < OPENING_MAX:

@@ -34,7 +34,7 @@ NOT_FOUND = "/no-such-page"
 
 @dataclass(frozen=True)
 class Things:
-    """What a product has of each kind that a page is about."""
+    """One resource of each kind that has a page."""
 
     user: str
     cluster: str

@@ -112,7 +112,7 @@ class Guarded:
     browser: Browser
 
     def signed_in(self, who: str) -> Any:
-        """A window in which somebody has signed in through the form."""
+        """A window that is signed in through the form."""
         context = self.browser.context()
         page = context.new_page()
         page.set_default_timeout(TIMEOUT_MS)

@@ -1,7 +1,7 @@
-"""What a page that stays open comes to hold: updates of the server are recorded, and shown again as often as in eight hours.
+"""The memory of a page that stays open: updates of the server are recorded, and shown again as often as in eight hours.
 
-Each goes the way of a message that the socket has read, to the elements that it changes. New ones are not shown meanwhile, so the
-page shows the same whenever it is measured. It is measured after the browser has collected what nothing refers to.
+Each takes the way of a message that the socket has read, to the elements that it changes. New ones are not shown meanwhile, so
+the page shows the same at each measurement. It is measured after the browser has collected unreferenced memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REPLAY = """async (rounds) => {
     await new Promise((done) => setTimeout(done));  // timers, frames and the socket have their turn
   }
 }"""
-# What a careless script does: it keeps the rows that it was sent.
+# A careless script: it keeps its rows.
 PLANTED = """() => {
   const kept = [];
   window.leak = (message) => kept.push(JSON.parse(message));
@@ -31,7 +31,7 @@ PLANTED = """() => {
 
 @dataclass(frozen=True)
 class Held:
-    """What a page holds: bytes of JavaScript, nodes of documents, listeners."""
+    """The memory of a page: bytes of JavaScript, nodes of documents, listeners."""
 
     heap_bytes: int
     nodes: int
@@ -39,8 +39,8 @@ class Held:
 
 
 def held_by(devtools: Any) -> Held:
-    """What the page of a session of the developer tools holds now."""
-    for _ in range(2):  # what the first round frees may have held more
+    """The present memory of the page of a session of the developer tools."""
+    for _ in range(2):  # memory freed by the first round may have been larger
         devtools.send("HeapProfiler.collectGarbage")
     counted = devtools.send("Memory.getDOMCounters")
     heap = devtools.send("Runtime.getHeapUsage")["usedSize"]
@@ -72,7 +72,7 @@ class OpenPage:
 
 
 def growth(before: Held, after: Held, turns: int) -> tuple[float, float, float]:
-    """What a page would gain in eight hours at the rate between two measurements: MB, nodes, listeners."""
+    """The growth of a page in eight hours at the rate between two measurements: MB, nodes, listeners."""
     scale = EIGHT_HOURS / turns
     return (
         (after.heap_bytes - before.heap_bytes) * scale / 1e6,

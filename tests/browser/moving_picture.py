@@ -1,7 +1,7 @@
 """Takes the moving picture of the README from a running product: `python -m tests.browser.moving_picture URL`.
 
 Insights move through the overview, the reader of the bundled sample is rebuilt and its map has more clusters, and the
-explanation leads from what is served back to the events. Run it on a product of its own that holds the sample (`highwater up`).
+explanation leads from the served result back to the events. Run it on a separate product that holds the sample (`highwater up`).
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ from tests.browser.conftest import CHROMIUM, settled
 FOLDER = ROOT / "docs" / "screenshots"
 HEIGHT_MAX = 1_100
 COLOURS = 64
-# Of pages whose drawing lies further below.
+# Pages whose drawing lies further below.
 _HEIGHTS_MAX = {"/user": 1_500}
-# What shows that a page has its figures: they come after it was filled once.
+# The sign that a page has its figures: they come after it was filled once.
 _FILLED = {
     "/": ".hw-tile .hw-spark",
     "/browse": "tbody td.hw-value",
@@ -47,7 +47,7 @@ _QUESTIONS = (
 )
 _DECKS = ("Consumer groups", "Schema registry compatibility")
 _DOCUMENTS = ("README.md", "ARCHITECTURE.md", "docs/guarantees.md", "docs/queries.md")
-# What no consumer can read: a topic, a key, bytes, a reason and its detail.
+# A record that no consumer can read: a topic, a key, bytes, a reason and its detail.
 _LETTERS = (
     ("feeds.insight-ingested", "apache/kafka", b"\x01{}", "not_avro", "the first byte is not 0"),
     ("feeds.insight-ingested", "encode/httpx", b"\x01{}", "not_avro", "the first byte is not 0"),
@@ -67,7 +67,7 @@ LIGHT, DARKER, PHONE = Form("", 1_360, "light"), Form("-dark", 1_360, "dark"), F
 
 
 def name_of(path: str) -> str:
-    """What the picture of a page is called, by the path as it is declared: `/topics/{name}` is `topic`."""
+    """The name of a page's picture, by the path as it is declared: `/topics/{name}` is `topic`."""
     words = [word for word in path.strip("/").split("/") if word]
     if not words:
         return "overview"
@@ -118,7 +118,7 @@ def picture_of(page: Any, path: str, address: str) -> bytes:
     if path in _FILLED:
         page.wait_for_selector(_FILLED[path])
     page.evaluate("document.fonts.ready")
-    # The window as high as the page: what is fixed, as the navigation, is as high as the window.
+    # The window as high as the page: fixed parts, as the navigation, are as high as the window.
     width = page.viewport_size["width"]
     height = page.evaluate("Math.max(document.documentElement.scrollHeight, 600)")
     page.set_viewport_size({"width": width, "height": min(_HEIGHTS_MAX.get(path, HEIGHT_MAX), height)})
@@ -139,7 +139,7 @@ def packed(png: bytes) -> bytes:
 
 
 def filled(http: httpx.Client, kafka: str) -> catalogue.Things:
-    """What pages show beside the sample."""
+    """The data that pages show beside the sample."""
     for question in _QUESTIONS:
         http.post("/api/query", json={"user_id": str(uuid.uuid4()), "query": question}).raise_for_status()
     organization = f"team-{uuid.uuid4().hex[:4]}"

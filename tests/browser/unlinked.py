@@ -26,7 +26,7 @@ COUNTS_NOTHING = frozenset(
         *("schema id", "version", "characters", "bytes", "attempt", "[n]", "number", "value", "round", "coordinator"),
         *("tokens in", "tokens out"),
         *("place", "played", "won", "drawn", "lost", "points", "minute"),  # the table of a league
-        *("requests", "rebuilds", "skipped", "titles asked"),  # of a backtest, which made none of them
+        *("requests", "rebuilds", "skipped", "titles asked"),  # a backtest, which published none of them
     }
 )
 _WHOLE = re.compile(r"[+-]?\d[\d,]*(?: [kMG])?")
@@ -51,7 +51,7 @@ class _Reader(HTMLParser):
         super().__init__()
         self.found: list[tuple[str, str]] = []
         self._open: list[tuple[str, dict[str, str | None]]] = []
-        self._heads: list[list[str]] = []  # of the tables that are open
+        self._heads: list[list[str]] = []  # the open tables
         self._column = 0
         self._term = ""
         self._words: list[str] = []

@@ -1,4 +1,4 @@
-"""What is seen of a page in one visit: what axe-core objects to, what it weighs, and where the keyboard goes."""
+"""The checks of a page in one visit: violations of axe-core, its weight, and the path of the keyboard."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Visit:
 
 
 class Visitor:
-    """A tab that goes from page to page, and weighs each as a first visit would: what was kept of an earlier one counts again."""
+    """A tab that goes from page to page, and weighs each as a first visit would: files kept by an earlier one count again."""
 
     def __init__(self, page: Any) -> None:
         self._page = page
@@ -139,7 +139,7 @@ class Visitor:
         self._page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
 
     def _walk(self, found: Visit) -> None:
-        """Tab from the top: what is reached first; then past the navigation by the link that skips it."""
+        """Tab from the top: return the first elements; then past the navigation by the skip link."""
         keyboard = self._page.keyboard
         for number in range(3):
             if number == 1 and found.places == ["skip"]:

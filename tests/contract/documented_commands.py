@@ -130,7 +130,7 @@ def _is_given(value: Any) -> bool:
 
 
 def _fault_of_value(param: click.Parameter, value: Any, context: click.Context) -> str | None:
-    """Of a value from a list, or a topic; others are for the command to judge."""
+    """The fault of a value from a list, or of a topic; other values are for the command to judge."""
     values = value if isinstance(value, (list, tuple)) else [value]
     if not isinstance(param.type, (click.Choice, TopicArgument)):
         return None

@@ -41,7 +41,7 @@ def test_every_route_declares_what_it_asks(application: Any) -> None:
 
 
 def test_every_route_says_what_limits_it(application: Any) -> None:
-    """What costs money or seconds is of the plan; pages that are made already, and words about the process, have no limit."""
+    """Calls that cost money or seconds have the plan's limit; existing pages, and texts about the process, have no limit."""
     found = {(one.method, one.path): one.access for one in operations(application.routes)}
     assert all(one.has_limit for one in found.values())
     by_limit = {limit: {key for key, one in found.items() if one.limit is limit} for limit in RateLimit}

@@ -9,7 +9,7 @@ import pytest
 
 from tests import ROOT
 
-# What opens a connection -> the modules that may call it, with the security of the settings.
+# Constructors of connections -> the modules that may call them, with the security of the settings.
 BUILT_IN = {
     "asyncpg.connect": {"connectors/postgres/pool.py"},
     "asyncpg.create_pool": {"connectors/postgres/pool.py"},

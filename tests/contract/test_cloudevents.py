@@ -31,7 +31,7 @@ CHANGELOGS = {"connectors/recovery/tables.py"}
 
 
 def calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
-    """Each call of a module, with the name of what is called: of a method its last part, after a point."""
+    """Each call of a module, with the name of its function: for a method its last part, after a point."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             yield node.func.id, node

@@ -70,7 +70,7 @@ def listeners(broker: dict[str, Any], name: str) -> dict[str, str]:
 
 
 def test_only_the_api_is_published_beyond_this_machine():
-    """What asks for no key is published on loopback, if at all; the API, which asks for one, on every interface."""
+    """A service without a key is published on loopback, if at all; the API, which requires one, on every interface."""
     published = {(name, port) for name, service in SERVICES.items() for port in service.get("ports", [])}
     open_to_all = {(name, port) for name, port in published if not port.startswith("127.0.0.1:")}
     settings = settings_of("api")
@@ -98,7 +98,7 @@ def test_our_topics_have_a_replica_on_each_broker():
 
 
 def test_every_connector_runs_in_one_service():
-    """What `highwater connect` knows runs, and no connector runs twice; new ones belong to a group that is in a service."""
+    """Every connector of `highwater connect` runs, and none runs twice; new ones belong to a group that is in a service."""
     running = [
         name
         for service in OURS.values()
@@ -109,7 +109,7 @@ def test_every_connector_runs_in_one_service():
 
 
 def test_every_role_of_the_local_stack_is_a_service():
-    """What `highwater up` runs as roles is what the file runs, with the same connectors in one process."""
+    """The roles of `highwater up` are those of the file, with the same connectors in one process."""
     commands = [tuple(service["command"]) for service in OURS.values()]
     assert sorted(commands) == sorted([("init",), *ROLES.values(), ("api",)])
 
@@ -165,7 +165,7 @@ def seconds(duration: str) -> float:
 
 @pytest.mark.requirement("R2.2", "R2.3")
 def test_what_must_not_go_and_what_may_have_a_redis_each():
-    """R2.2, R2.3: one keeps its keys with a log and a snapshot every 15 minutes, the other lets go of the least used."""
+    """R2.2, R2.3: one keeps its keys with a log and a snapshot every 15 minutes, the other evicts the least used."""
     kept, cache = (options_of(SERVICES[name]["command"]) for name in ("redis", "redis-cache"))
     assert kept["maxmemory-policy"] == "noeviction"
     assert (kept["appendonly"], kept["appendfsync"], kept["save"]) == ("yes", "everysec", "900 1")
@@ -177,13 +177,13 @@ def test_what_must_not_go_and_what_may_have_a_redis_each():
 
 
 def options_of(command: list[str]) -> dict[str, str]:
-    """What a server is started with, by option."""
+    """The options with which a server is started."""
     said = " ".join(word or '""' for word in command[1:]).removeprefix("--").split(" --")
     return {name: value.strip('"') for name, _, value in (option.partition(" ") for option in said)}
 
 
 def test_named_volumes_and_configs_are_declared():
-    """What a service mounts is declared at the end of the file, and nothing else is."""
+    """Volumes and configs that a service mounts are declared at the end of the file, and nothing else is."""
     mounted = {mount.split(":")[0] for service in SERVICES.values() for mount in service.get("volumes", [])}
     configs = {config["source"] for service in SERVICES.values() for config in service.get("configs", [])}
     assert mounted == set(COMPOSE["volumes"])

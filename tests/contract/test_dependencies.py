@@ -1,4 +1,4 @@
-"""The audit of the dependencies: its answer covers exactly what is locked, and what it would find is found."""
+"""The audit of the dependencies: its answer covers exactly the locked packages, and a planted finding is found."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_records_are_read_from_folders_and_archives(tmp_path: Path) -> None:
 
 
 def test_an_answer_anew_keeps_what_people_wrote() -> None:
-    """Answers and licences by hand stay; what is new asks for an answer."""
+    """Manual answers and licences stay; new findings require an answer."""
     found = [Finding(PINS[-1], "X-1", "named")]
     answer, told = dependencies.refreshed(PINS, ANSWER, found, "2030-01-01", "2030-01-01", 7)
     assert told == [f"{PINS[-1]}: X-1 needs an answer"]

@@ -50,7 +50,7 @@ def test_the_site_has_no_faults():
     ],
 )
 def test_a_link_that_leads_nowhere_is_a_fault(text: str, fault: str | None):
-    """Of pages, headings, files and images; links to elsewhere are not judged."""
+    """This holds for pages, headings, files and images; external links are not judged."""
     found = build.faults(site(faulty=text))
     lonely = "docs/faulty.md: no page links to it"
     assert found == ([lonely] if fault is None else [fault, lonely])

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests import ROOT
 
 GATE = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-# What pytest collects of the arguments of each run, file by file; a file is not imported for it, which would take half a minute.
+# The files that pytest collects for the arguments of each run; a file is not imported for it, which would take half a minute.
 # All in one process, whose start would be most of the work.
 LISTING = """
 import json

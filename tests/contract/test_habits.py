@@ -30,7 +30,9 @@ def _yaml(path: str) -> Any:
 
 
 def test_the_workflow_runs_the_gate_and_nothing_else() -> None:
-    """What passes there passes here: its only command is `.ci/run`, on the oldest and the newest Python that are allowed."""
+    """The workflow passes exactly if the gate passes: its only command is `.ci/run`, on the oldest and the newest permitted
+    Python.
+    """
     (job,) = _yaml(".github/workflows/ci.yml")["jobs"].values()
     assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
     lowest, above = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", PROJECT["requires-python"]).groups()

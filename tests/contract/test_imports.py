@@ -16,7 +16,7 @@ PACKAGES = ("api", "connectors", "deploy", "schemas", "streams")
 FAUST_MAY = {"streams/app.py", "streams/folding_consumer.py", "streams/table_manager.py"}
 # Waiting and the start of a supervised process are measured by the machine's own clock; deploy knows no product time.
 CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
-# What a module has that calls one of them; only those are parsed.
+# The calls of these functions in a module; only modules with them are parsed.
 CLOCK = re.compile(r"\b(?:time|time_ns|now|utcnow|today)\s*\(")
 
 
@@ -50,7 +50,9 @@ def test_only_the_app_and_the_agents_import_faust():
 
 
 def test_one_module_reads_avro():
-    """Only `schemas/readable.py` has the Avro library decode; beside it the library writes, and only what is ours is parsed."""
+    """Only `schemas/readable.py` has the Avro library decode; elsewhere the library writes, and only our own schemas are
+    parsed.
+    """
     wanted = {
         "schemas/readable.py": {"parse_schema", "schemaless_reader", "to_parsing_canonical_form"},
         "schemas/codec.py": {"schemaless_writer"},

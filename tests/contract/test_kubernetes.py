@@ -23,7 +23,7 @@ OBJECTS: list[dict[str, Any]] = [
     one for path in sorted(FOLDER.glob("*.yaml")) for one in yaml.safe_load_all(path.read_text(encoding="utf-8"))
 ]
 ROLES = sorted(set(OURS) - {"init"})
-# Of the file's environment what is elsewhere here, and variables that are no settings but make up others.
+# Variables of the file's environment that are elsewhere here, and variables that are not settings but parts of others.
 ELSEWHERE = {"KAFKA_BOOTSTRAP_SERVERS", "SCHEMA_REGISTRY_URL", "DATABASE_URL", "REDIS_URL", "REDIS_CACHE_URL"}
 MADE_OF = {"REDIS_PASSWORD"}
 
@@ -57,7 +57,7 @@ def selects(selector: Mapping[str, str], name: str) -> bool:
 
 
 def test_the_manifests_are_current(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """What is in the repository is what the generator writes; a file that differs is named."""
+    """The files in the repository equal the output of the generator; a file that differs is named."""
     assert main(["--check"]) == 0
     assert main(["--into", str(tmp_path)]) == 0
     (tmp_path / "api.yaml").write_text("", encoding="utf-8")
@@ -82,7 +82,7 @@ def named_kustomization() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", sorted(OURS))
 def test_a_role_is_run_as_the_compose_file_runs_it(name: str):
-    """The same command; the same variables, with the same values but for addresses and secrets; each one a setting."""
+    """The same command; the same variables, with the same values except for addresses and secrets; each one a setting."""
     file, here = OURS[name]["environment"], environment(name)
     assert container(name)["args"] == OURS[name]["command"]
     assert set(file) <= set(here)
@@ -210,7 +210,7 @@ def who(peer: Mapping[str, Any]) -> str:
 
 
 def test_policies_cover_each_arrow():
-    """Nothing is let in but the arrows above; every client has the label that the policies name, and Kafka lets in the same."""
+    """Only the arrows above are permitted; every client has the label that the policies name, and Kafka permits the same."""
     assert set(POLICIES) == {"nothing-else", *ARROWS}
     closed = POLICIES["nothing-else"]["spec"]
     assert closed["ingress"] == []

@@ -1,4 +1,4 @@
-"""What is owned for longer than a transaction is a lease: a session's lock stays with a process that hangs or a lost host."""
+"""Ownership beyond a transaction is a lease: a session's lock stays with a process that hangs or a lost host."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ NOT_JSON = {
 
 
 def test_every_answer_has_a_schema_with_a_name(application: Any) -> None:
-    """Of each JSON answer, so that a generated client knows its members; each other media type is listed with the reason."""
+    """Each JSON answer has one, so that a generated client knows its members; each other media type is listed with the reason."""
     document = application.openapi()
     untyped = []
     for path, item in document["paths"].items():

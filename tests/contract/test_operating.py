@@ -1,4 +1,4 @@
-"""What operators are given: alerts, their pages and the dashboard, against the catalogue; each alert fired once."""
+"""The tools of operators: alerts, their pages and the dashboard, against the catalogue; each alert fired once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a user or a developer reads is plain English: no phrase of the glossary; and users read no number of a requirement."""
+"""Texts for users and developers are plain English: no phrase of the glossary; and texts for users have no number of a
+requirement.
+"""
 
 from __future__ import annotations
 

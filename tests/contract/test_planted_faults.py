@@ -1,4 +1,4 @@
-"""What `make check` must find: each fault is planted in a copy of the tree, and the check is seen to fail."""
+"""Faults that `make check` must find: each is planted in a copy of the tree, and the check is seen to fail."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_keys_of_one_script_are_on_one_node(resource: str):
 
 
 def test_two_resources_have_two_keys():
-    """What is written otherwise in a key is never another resource's name."""
+    """Resources with different names never share a key."""
     names = ["a{b", "a%7Bb", "a%257Bb", "a}b", "a%7Db"]
     assert len({redis_keys.resource_key(redis_keys.DOCUMENT, name, is_cluster=True) for name in names}) == len(names)
 

@@ -12,7 +12,7 @@ HOUSEHOLDS = ("feeds", "league", "queries", "jobs", "chunks")
 
 
 def subsystem(module: tuple[str, ...]) -> str | None:
-    """The subsystem that a module belongs to; None for what is shared."""
+    """The subsystem that a module belongs to; None for a shared module."""
     return module[1] if len(module) > 2 and module[1] in HOUSEHOLDS else None
 
 
@@ -43,7 +43,7 @@ def imports() -> set[tuple[tuple[str, ...], tuple[str, ...]]]:
 
 
 def test_imports_between_files_of_subsystems_stay_in_their_folder() -> None:
-    """Of those within a layer at least 85 % stay in the folder; from one layer to the next they stay in the subsystem."""
+    """At least 85 % of the imports within a layer stay in the folder; from one layer to the next they stay in the subsystem."""
     found = imports()
     within = [(one, other) for one, other in found if one[0] == other[0]]
     stay = [pair for pair in within if pair[0][:2] == pair[1][:2]]
@@ -54,7 +54,7 @@ def test_imports_between_files_of_subsystems_stay_in_their_folder() -> None:
 
 
 def test_no_slice_of_connectors_or_streams_imports_another() -> None:
-    """What two subsystems need stands in a room of its own."""
+    """Code that two subsystems need is in a separate folder."""
     crossing = {
         (".".join(one), ".".join(other))
         for one, other in imports()
@@ -64,7 +64,7 @@ def test_no_slice_of_connectors_or_streams_imports_another() -> None:
 
 
 def test_every_room_has_a_readme() -> None:
-    """A newcomer finds what comes in, what goes out, what a room must never do and where to add a thing."""
+    """A newcomer finds its input, its output, the prohibitions and where to add things."""
     rooms = {
         path.parents[len(path.parents) - 3] for path in (Path(*parts) for parts in modules()) if len(path.parts) > 2
     }

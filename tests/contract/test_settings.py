@@ -59,7 +59,7 @@ def test_a_promised_setting_is_there(name: str):
 
 
 def test_every_setting_is_used():
-    """No setting that is declared and read by nobody."""
+    """Every declared setting is read."""
     texts = [
         path.read_text(encoding="utf-8")
         for folder in ("api", "connectors", "streams")
@@ -109,7 +109,7 @@ def test_a_malformed_match_window_is_taken_as_its_default(value: str, caplog: py
 
 
 def test_names_of_others_and_empty_values_are_left_alone():
-    """What is not `HIGHWATER_*` is nobody's business, and an empty value is an unset one."""
+    """Variables without `HIGHWATER_` are ignored, and an empty value is an unset one."""
     assert Settings() == read_settings({"PATH": "/bin", "HIGHWATER_PORT": "", "KAFKA_HEAP_OPTS": "-Xmx1g"})
 
 

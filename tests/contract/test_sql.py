@@ -46,7 +46,7 @@ def test_statements_do_not_read_the_clock():
     ]
     migrations = ROOT / "connectors" / "postgres" / "migrations"
     assert [path.name for path in migrations.glob("*.sql") if clock.search(path.read_text(encoding="utf-8"))] == [
-        "0029_leases.sql",  # whether a lease is somebody's
+        "0029_leases.sql",  # whether a lease has an owner
         "0033_outbox_age.sql",  # how long a row waits
     ]
 

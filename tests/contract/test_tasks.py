@@ -19,7 +19,7 @@ TASKS = _ROW.findall((ROOT / "docs/tasks.md").read_text(encoding="utf-8"))
 
 
 def fault_of(line: str) -> str | None:
-    """What is wrong with the words of a command, without running it; None if nothing is."""
+    """Return the fault in the words of a command, without running it; None if there is none."""
     words, command = shlex.split(line), highwater
     context = click.Context(command, info_name="highwater")
     try:

@@ -40,7 +40,7 @@ from tests import ROOT
 
 # Roles outside `connect` that produce or consume.
 ROLES = {"worker", "api", "outside", "operator"}
-# What the contract promises outsiders: topic -> key, fields (`?` marks an optional one).
+# The contract with external programs: topic -> key, fields (`?` marks an optional one).
 OUTSIDER: dict[str, tuple[str, str]] = {
     "feeds.insight-ingested": (
         "channel_id",
@@ -64,7 +64,7 @@ OUTSIDER: dict[str, tuple[str, str]] = {
         "ingest_id, ns, slot, source_id, full, expected_count, truncated, ts, force?, window?",
     ),
 }
-# What the system writes and analysts read.
+# Topics that the system writes and analysts read.
 SYSTEM = {
     "streams.tick",
     "security.action-recorded",
@@ -179,7 +179,7 @@ def test_every_consumed_topic_has_a_dead_letter_topic():
 
 @pytest.mark.parametrize("name", sorted(OUTSIDER))
 def test_history_is_kept(name: str):
-    """What outsiders write is stamped by the broker and kept for good: event time never makes a broker delete it."""
+    """Events of external producers are stamped by the broker and kept forever: event time never makes a broker delete them."""
     config = TOPICS[name].config()
     assert (
         config["message.timestamp.type"], config["retention.ms"], config["cleanup.policy"],
@@ -190,7 +190,7 @@ def test_code_names_topics_of_the_catalogue_only():
     """Every string in the code with the form of our topics is one."""
     looks = re.compile(r'"((?:feeds|league|queries|jobs|chunks|cache|streams|security)\.[a-z]+-?[a-z-]*)"')
     found: set[str] = set()
-    options = {"security.protocol"}  # of the Kafka client
+    options = {"security.protocol"}  # options of the Kafka client
     for folder in ("api", "connectors", "streams"):
         for path in (ROOT / folder).rglob("*.py"):
             found |= set(looks.findall(path.read_text(encoding="utf-8")))

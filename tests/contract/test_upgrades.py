@@ -19,13 +19,14 @@ from tests.last_release import release, text_of, without_docs
 
 RELEASE = json.loads(FILE.read_text(encoding="utf-8"))
 LATER = sorted(set(known_migrations()) - set(RELEASE["migrations"]))
-# What the last release does not notice: something new, a column that it need not fill, rows brought to the form of a new column,
-# an index less, another expression of a column that it cannot write. A trigger makes up for what it does not store.
+# Changes that the last release does not notice: something new, a column that it need not fill, rows converted to the form of a
+# new column, an index less, another expression of a column that it cannot write. A trigger fills the values that it does not
+# store.
 _EXPANDS = re.compile(
     r"CREATE (TABLE|INDEX|UNIQUE INDEX|SEQUENCE|VIEW|FUNCTION|EXTENSION|(CONSTRAINT )?TRIGGER)|INSERT INTO|UPDATE|DELETE FROM|"
     r"DROP INDEX|SET LOCAL",
 )
-# What 0.1.0 leaves unused: only releases before it needed it.
+# Parts that 0.1.0 leaves unused: only releases before it needed them.
 _UNUSED = ("DROP TRIGGER usage_of_older_workers ON jobs", "DROP FUNCTION count_usage_of_older_worker()")
 _ADDS = re.compile(r"ADD COLUMN (IF NOT EXISTS )?\w+ (?P<rest>.*)", re.DOTALL)
 
@@ -131,7 +132,7 @@ def test_a_schema_that_breaks_is_noticed() -> None:
 
 
 def test_a_release_is_written_as_the_next_version_reads_it() -> None:
-    """What the command writes has the form of the file that is compared with, and this version does not break itself."""
+    """The output of the command has the form of the compared file, and this version does not break itself."""
     assert text_of(RELEASE) == FILE.read_text(encoding="utf-8")
     made = json.loads(text_of(release()))
     assert (made.keys(), made["migrations"]) == (RELEASE.keys(), known_migrations())

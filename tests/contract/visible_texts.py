@@ -82,7 +82,7 @@ def of_commands(command: click.Command, name: str = "highwater") -> Iterator[Tex
 
 
 def of_settings() -> Iterator[Text]:
-    """What `highwater doctor --settings` says of each."""
+    """The output of `highwater doctor --settings` for each."""
     for field in Settings.__dataclass_fields__.values():
         yield Text(f"setting {field.metadata['name']}", field.metadata["about"])
 
@@ -103,7 +103,9 @@ def of_alerts() -> Iterator[Text]:
 
 
 def of_events() -> Iterator[Text]:
-    """What each topic's events say, and the documentation of their fields: in the console, `describe` and `/asyncapi.json`."""
+    """The texts about each topic's events, and the documentation of their fields: in the console, `describe` and
+    `/asyncapi.json`.
+    """
     for topic in TOPICS.values():
         yield Text(f"topic {topic.name}", topic.about)
         yield from _of_schema(json.loads(schema_text(topic.schema)), topic.schema)
@@ -171,7 +173,7 @@ def literals(node: ast.AST) -> Iterator[str]:
         parts = [str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values]
         yield "".join(parts)
         for part in node.values:
-            if isinstance(part, ast.FormattedValue):  # a text may be within what is put in
+            if isinstance(part, ast.FormattedValue):  # a text may be within an expression
                 yield from literals(part.value)
         return
     if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -124,7 +124,7 @@ def empty(kafka_address: str) -> None:
     ]
     for future in admin.create_topics(missing).values() if missing else ():
         future.result(10)
-    # Of a compacted topic no records can be deleted; no worker reads one of the catalogue.
+    # Records of a compacted topic cannot be deleted; no worker reads such a topic of the catalogue.
     emptied = [t for t in all_topics() if t.cleanup == "delete"]
     places = [TopicPartition(t.name, p) for t in emptied for p in range(t.partitions)]
 
@@ -203,7 +203,7 @@ class Worker:
             self.process = _COPIES.start(environment, self.app_id, files=files, cwd=self.folder)
 
     def ready(self) -> dict[str, str] | None:
-        """What is not ready; None while nothing answers."""
+        """Why it is not ready; None while nothing answers."""
         assert self.process is not None
         assert self.process.poll() is None, f"the worker ended: {self.log()[-3000:]}"
         try:
@@ -216,7 +216,7 @@ class Worker:
             return None
 
     def degraded(self) -> dict[str, str]:
-        """What works in part."""
+        """The degraded services."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5) as answer:
             return dict(json.load(answer)["degraded"])
 
@@ -225,7 +225,7 @@ class Worker:
         return self.metric_of(name, "")
 
     def metric_of(self, name: str, label: str) -> float:
-        """Sum of a metric over what has a label, such as `topic="streams.tick"`."""
+        """Sum of a metric over the series with a label, such as `topic="streams.tick"`."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
             lines = answer.read().decode().splitlines()
         return sum(
@@ -270,7 +270,7 @@ class Worker:
             self.end(signal.SIGKILL)
 
     def log(self) -> str:
-        """What the worker wrote."""
+        """The log of the worker."""
         return (self.folder / "worker.log").read_text(encoding="utf-8")
 
 
@@ -292,7 +292,7 @@ class Kafka:
         self._consumer.assign(self._consumer.offsets_for_times(ends, timeout=10))
 
     def close(self) -> None:
-        """Let go of the sockets."""
+        """Close the sockets."""
         self._consumer.close()
 
     def send_bytes(self, topic: str, value: bytes | None, **where: Any) -> None:
@@ -351,7 +351,7 @@ class Kafka:
         self.send("feeds.rebuild-finished", event["user_id"], **(event | times))
 
     def poll(self) -> None:
-        """Take in what has come."""
+        """Read the available messages."""
         for message in self._consumer.consume(1000, 0.05):
             assert message.error() is None, message.error()
             self._seen.setdefault(message.topic(), []).append(message)

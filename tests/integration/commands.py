@@ -62,7 +62,7 @@ def _read(file: int) -> bytes:
 
 
 def _write(file: int, data: bytes) -> None:
-    """What a command does not want is not read: it may have ended."""
+    """Input that a command does not want is not read: it may have ended."""
     with contextlib.suppress(BrokenPipeError), os.fdopen(file, "wb") as stream:
         stream.write(data)
 

@@ -1,4 +1,4 @@
-"""What tests of every subsystem start from. A module has a database and a Redis number of its own, with an API over them; a
+"""Shared fixtures of the tests of every subsystem. A module has its own database and Redis number, with an API over them; a
 file that needs another of these fixtures declares one of the same name, and may build on the one here.
 """
 
@@ -34,14 +34,14 @@ _REDIS_NUMBER = 1
 
 @pytest.fixture(scope="module")
 async def context(stack: Stack) -> AsyncIterator[ProcessContext]:
-    """What every consumer of a process shares."""
+    """The shared resources of the consumers of a process."""
     async with surroundings(stack) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 async def codec(stack: Stack) -> Codec:
-    """What reads and writes the log."""
+    """The codec of the log."""
     return await codec_of(stack)
 
 

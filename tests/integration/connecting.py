@@ -1,4 +1,4 @@
-"""What the tests of connectors share: the context of a consumer, a stranger's producer, and waiting with a deadline."""
+"""Shared parts of the tests of connectors: the context of a consumer, a foreign producer, and waiting with a deadline."""
 
 from __future__ import annotations
 
@@ -61,13 +61,14 @@ async def until(look: Callable[[], Any], what: str, seconds: float = WAIT_SECOND
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-# What three hundred tests would each ask the registry sixty times, by its address: no id of the catalogue's schemas changes.
+# Answers that three hundred tests would each request from the registry sixty times, by its address: no id of the catalogue's
+# schemas changes.
 _SCHEMA_IDS: dict[str, dict[str, int]] = {}
 
 
 @asynccontextmanager
 async def surroundings(stack: Stack) -> AsyncIterator[ProcessContext]:
-    """What every consumer of a process shares, on the session's parts."""
+    """The shared resources of the consumers of a process, on the session's services."""
     settings = stack.settings()
     client = settings.kafka_client()
     async with await open_pool(settings.database, size_max=20) as pool:
@@ -82,7 +83,7 @@ async def context_of(stack: Stack, pool: asyncpg.Pool[asyncpg.Record], admin: Ad
 
 
 async def codec_of(stack: Stack) -> Codec:
-    """What reads and writes the log; it knows no schema that another one was taught."""
+    """The codec of the log; it knows no schema that another one was taught."""
     if stack.schema_registry not in _SCHEMA_IDS:
         asked = await Registry(stack.settings().registry_access()).codec()
         _SCHEMA_IDS[stack.schema_registry] = dict(asked._current)
@@ -149,7 +150,7 @@ class Reader:
         self._consumer.close()
 
     def read(self) -> list[Message]:
-        """What has come so far."""
+        """Return the messages so far."""
         new = self._consumer.consume(1_000, timeout=0.05)
         self.messages += [message for message in new if message.error() is None]
         return self.messages
@@ -181,14 +182,14 @@ async def in_transaction(context: ProcessContext, handler: Any, events: Sequence
 
 
 async def in_outbox(context: ProcessContext, topic: str, key: str | None = None) -> list[Any]:
-    """What waits to be published in a topic, under one key or under any, in order; None for a tombstone."""
+    """The unpublished events of a topic, under one key or under any, in order; None for a tombstone."""
     query = "SELECT value FROM outbox WHERE topic = $1 AND ($2::bytea IS NULL OR key = $2) ORDER BY id"
     rows = await context.pool.fetch(query, topic, None if key is None else key.encode())
     return [None if row["value"] is None else context.codec.decode(topic, row["value"]) for row in rows]
 
 
 class Speaker:
-    """Says events on somebody's behalf, and hands them to the sink of their topic."""
+    """Creates events of one producer, and passes them to the sink of their topic."""
 
     def __init__(self, context: ProcessContext, sinks: Mapping[str, Any]) -> None:
         self.context = context

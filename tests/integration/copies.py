@@ -24,7 +24,7 @@ from tests import ROOT
 
 _ORDER_BYTES_MAX = 1 << 17
 _NUMBER_BYTES = 4
-# What Python and the C library read when they start: a process that wants another value cannot be a copy.
+# Values that Python and the C library read when they start: a process that needs another value cannot be a copy.
 _OF_THE_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENBLAS_")
 
 
@@ -66,7 +66,7 @@ class Copy:
 
 
 class Copies:
-    """Makes processes of one program. What is `imported` starts no thread, since a copy would lack it."""
+    """Creates processes of one program. The modules of `imported` must start no thread, since a copy would lack it."""
 
     def __init__(self, program: str, imported: Sequence[str]) -> None:
         self._order = json.dumps({"program": program, "imported": imported})
@@ -112,7 +112,7 @@ class Copies:
 
 
 def _serve(control: socket.socket, imported: Sequence[str]) -> dict[str, Any]:
-    """Make a copy for every order until nobody can give one; returns in each copy, with what is to be run."""
+    """Make a copy for every order until the pipe is closed; returns in each copy, with its order."""
     for name in imported:
         importlib.import_module(name)
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a copy would lack a thread"

@@ -1,6 +1,6 @@
-"""A database of a test's own: what is true of a whole store (its active basis) is not shared with other tests.
+"""A database for each test: the state of a whole store (its active basis) is not shared with other tests.
 
-The migrations run once a server, in a database that others are then copies of: an empty one takes half a second of the
+The migrations run once per server, in a database that others are then copies of: an empty one takes half a second of the
 processor to migrate and a tenth of that to copy, and some three hundred tests want one.
 """
 

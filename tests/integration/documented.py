@@ -19,7 +19,7 @@ from highwater.api.app import create_app
 from highwater.streams.settings import read_settings
 
 _JSON, _PROBLEM = "application/json", "application/problem+json"
-# What nobody foresaw is in no document; a test that provokes it says so itself.
+# An unforeseen answer is in no document; a test that provokes one declares it.
 _UNFORESEEN = HTTPStatus.INTERNAL_SERVER_ERROR
 
 
@@ -34,7 +34,7 @@ class _Operation(NamedTuple):
 
 
 class DocumentedAnswers:
-    """What the operations of a document may answer; the validator of a schema is made when it is first needed."""
+    """The documented answers of the operations; the validator of a schema is created on demand."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self._schemas = document["components"]["schemas"]

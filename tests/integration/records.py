@@ -1,4 +1,4 @@
-"""What stands in the log: at a position, or in a topic from its beginning to its end."""
+"""Contents of the log: at a position, or in a topic from its beginning to its end."""
 
 from __future__ import annotations
 

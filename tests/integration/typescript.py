@@ -1,6 +1,6 @@
 """TypeScript's compiler and the generator of types, as `typescript/package-lock.json` locks them by hash.
 
-They come from npm, once for each lock: what was installed before is used without network. Where npm is not installed or does not
+They come from npm, once for each lock: installed ones are used without network. If npm is not installed or does not
 reach its registry, tests that need them are left out with that reason; a package that is not the locked one fails them.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 LEFT_OUT = "there is no npm; `apt install npm` has the tests of TypeScript run"
-# What npm says where no registry answers.
+# npm's error without a registry.
 _UNREACHABLE = re.compile(r"\b(ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ENETUNREACH|ETIMEDOUT|ERR_SOCKET_TIMEOUT)\b")
 _INSTALL = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline", "--fetch-retries=1")
 _INSTALL_SECONDS = 120
@@ -47,7 +47,7 @@ def install(project: Path) -> Path:
 
 
 def node(folder: Path, *arguments: str) -> str:
-    """What a program prints that Node.js runs in a folder; it must end with 0."""
+    """The output of a program that Node.js runs in a folder; it must end with 0."""
     program = shutil.which("node")
     assert program is not None, "npm is installed without Node.js"
     done = _run([program, *arguments], folder, timeout=_INSTALL_SECONDS)

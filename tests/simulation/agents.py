@@ -82,7 +82,7 @@ class Scenario:
         self.under_way: list[Sent] = []
         for name, table in self.driver.tables.items():
             table.watch = self._watch(name)
-        # What an agent sends goes to the simulated log, which the driver knows nothing of.
+        # Events of an agent go to the simulated log, which the driver does not know.
         self.driver._send = self._send  # type: ignore[method-assign]
         self.driver.restart()
         self._publish()
@@ -199,7 +199,7 @@ class Scenario:
         return [place for place, count in left.items() if count]
 
     def _follow(self) -> None:
-        """Another worker: what had not arrived never does; its rows are those of the changelog, or what is on the disk."""
+        """Another worker: events in transit never arrive; its rows are those of the changelog, or those on the disk."""
         self._arrive()
         self.life += 1
         self.under_way.clear()
@@ -250,7 +250,7 @@ def rows_of(table: Table) -> dict[tuple[int, bytes], bytes]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Acknowledgement:
-    """Waits until the broker has a record; of a worker that was killed nobody waits any more."""
+    """Waits until the broker has a record; nothing waits for a killed worker any more."""
 
     scenario: Scenario
     record: Sent
@@ -267,6 +267,6 @@ class _Acknowledgement:
 def problems_of(seed: int, _patch: pytest.MonkeyPatch) -> tuple[list[str], int]:
     """The violations of the invariants with a seed, and the number of checked steps."""
     scenario = Scenario(seed)
-    with structlog.testing.capture_logs():  # nobody reads what simulated workers say
+    with structlog.testing.capture_logs():  # the logs of simulated workers are not read
         asyncio.run(scenario.run())
     return scenario.problems, scenario.steps

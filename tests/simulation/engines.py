@@ -60,11 +60,11 @@ class Table(ABC, Generic[WorkT, ChangeT]):
 
     @abstractmethod
     def fence(self, work: WorkT) -> tuple[Any, ...]:
-        """What the statement that stores a change compares, beside the id."""
+        """The columns that the statement that stores a change compares, beside the id."""
 
     @abstractmethod
     def waits(self, work: WorkT, now_ms: int) -> bool:
-        """Whether somebody may take it now."""
+        """Whether a worker may take it now."""
 
     @abstractmethod
     def has_ended(self, work: WorkT) -> bool:
@@ -105,7 +105,7 @@ class Table(ABC, Generic[WorkT, ChangeT]):
         return True
 
     def answer(self, work: WorkT, stage: str) -> str | None:
-        """What was answered to the call of its present attempt, as the book has it."""
+        """Return the answer to the call of its present attempt, from the book."""
         end = self.calls.get((work.id, stage, work.attempt))
         return None if end is None else end.answer
 
@@ -153,7 +153,7 @@ class Works(Generic[WorkT, ChangeT]):
             session.terminate()
 
     async def take_due(self, *, worker: int, lease_ms: int, now_ms: int, most: int) -> list[WorkT]:
-        """What waits, as far as there are slots."""
+        """Claim waiting work, as far as there are slots."""
 
         def take() -> list[WorkT]:
             waiting = [row for row in self._table.rows.values() if self._table.waits(row, now_ms)][:most]
@@ -169,7 +169,7 @@ class Works(Generic[WorkT, ChangeT]):
         return []
 
     async def give_back_lost(self, dead: Sequence[int], *, now_ms: int, most: int) -> list[WorkT]:
-        """What a worker holds that is gone, or whose lease is over."""
+        """Release the work of a worker that is gone, or whose lease is over."""
 
         def give_back() -> list[WorkT]:
             lost = [
@@ -183,7 +183,7 @@ class Works(Generic[WorkT, ChangeT]):
         return found
 
     async def workers(self, tx: Session) -> list[int]:
-        """Who holds any."""
+        """The workers with work."""
         await tx.port()
         return sorted({row.worker for row in self._table.rows.values() if row.worker is not None})
 
@@ -193,7 +193,7 @@ class Works(Generic[WorkT, ChangeT]):
         return any(not self._table.has_ended(row) for row in self._table.rows.values())
 
     async def hand_over(self, worker: int, *, now_ms: int) -> int:
-        """Nobody ends in order here."""
+        """No worker ends in order here."""
         raise NotImplementedError
 
     async def store(self, changes: Sequence[ChangeT]) -> list[WorkT | None]:
@@ -220,7 +220,7 @@ class Book:
         return found
 
     async def find(self, work_id: str, stage: str, attempt: int) -> StoredCall | None:
-        """What was answered already; None where nothing was."""
+        """Return an earlier answer; None without one."""
         found: CallEnd | None = await self._works.asked(lambda: self._table.calls.get((work_id, stage, attempt)))
         return None if found is None else StoredCall(found.outcome, found.answer, found.error)
 
@@ -234,7 +234,7 @@ class Port:
         self.is_paid = world.dice.random() < 0.5
 
     async def complete(self, call: Any, _on_delta: Any = None) -> ChatAnswer:
-        """An answer after a while, which nobody has stored."""
+        """Return an answer after a while, which is not stored yet."""
         dice = self._world.dice
         await asyncio.sleep(dice.uniform(0, _CALL_SECONDS_MAX))
         await process().running()
@@ -250,7 +250,7 @@ class Scenario(ABC, Generic[WorkT, ChangeT]):
     """Workers on work of one kind, and those who want it done."""
 
     table: Table[WorkT, ChangeT]
-    # What the product's store makes of a row; its own statements are not asked.
+    # The product's store decides the change of a row; its own statements are not used.
     product: ClassVar[WorkStore[Any, Any]]
 
     def __init__(self, seed: int) -> None:
@@ -260,7 +260,7 @@ class Scenario(ABC, Generic[WorkT, ChangeT]):
 
     @abstractmethod
     def submit(self) -> None:
-        """Put what is to be done into the table."""
+        """Put the work into the table."""
 
     @abstractmethod
     def engine(self, works: Any, calls: ModelCalls, worker: int) -> Engine[WorkT, ChangeT]:
@@ -268,10 +268,10 @@ class Scenario(ABC, Generic[WorkT, ChangeT]):
 
     @abstractmethod
     def answer(self, stage: str, number: int) -> str:
-        """What the model says, with a number in it."""
+        """Return the model's answer, with a number in it."""
 
     def now_ms(self) -> int:
-        """Engines measure their clocks by the server's, so all agree but for the way there."""
+        """Engines compare their clocks with the server's, so all agree up to the time in transit."""
         return _START_MS + int(self.world.now * 1000)
 
     def start_worker(self) -> None:
@@ -318,6 +318,6 @@ def problems_of(
         found.append(scenario.world)
         await scenario.run()
 
-    with structlog.testing.capture_logs():  # nobody reads what simulated processes say
+    with structlog.testing.capture_logs():  # the logs of simulated processes are not read
         run_virtually(main())
     return found[0].problems, found[0].steps

@@ -60,7 +60,7 @@ class JobTable(Table[Job, Change]):
         return work.status is JobStatus.PENDING or is_due
 
     def has_ended(self, work: Job) -> bool:
-        """Unless somebody restarts it."""
+        """This holds unless it is restarted."""
         return work.status in ENDED
 
     def given(self, change: Change) -> Job:
@@ -133,7 +133,7 @@ class Steps(GenerationSteps):
 
 
 class JobScenario(Scenario[Job, Change]):
-    """Decks, half of which wait for an approval, and one that expires where nobody begins it soon."""
+    """Decks, half of which wait for an approval, and one that expires unless it is begun soon."""
 
     product = Jobs(None, None, Kind.GENERATION, begun_max=1)  # type: ignore[arg-type]
 
@@ -177,7 +177,7 @@ class JobScenario(Scenario[Job, Change]):
         return JobEngine(works, Steps(self), calls, self.now_ms, worker=worker, lease_ms=LEASE_MS, slots=SLOTS)
 
     def answer(self, stage: str, number: int) -> str:
-        """Of the form that the step wants."""
+        """Return an answer in the form of the step."""
         if stage == OUTLINE:
             slides = [{"title": f"part {place}", "points": ["a point"]} for place in range(SLIDES)]
             return orjson.dumps({"title": "deck", "slides": slides}).decode()
@@ -190,7 +190,7 @@ async def _at_once(call: Any, *arguments: Any) -> Any:
 
 
 def problems_of(seed: int, patch: pytest.MonkeyPatch) -> tuple[list[str], int]:
-    """Of a seed, as `engines.problems_of`."""
+    """The violations with a seed, as `engines.problems_of`."""
     patch.setattr(jobs_store, "job_of", lambda row: row["work"])
     patch.setattr(generation, "asyncio", SimpleNamespace(to_thread=_at_once))
     return engines.problems_of(JobScenario, seed, patch)

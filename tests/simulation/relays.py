@@ -45,7 +45,7 @@ TROUBLE_SECONDS = 16.0
 CALM_SECONDS_MAX = 60.0
 _BATCH_MAX = 4
 _SESSION_SECONDS = 3.0
-# What a session between the broker and one that is stopped or killed may still hold.
+# A session between the broker and a stopped or killed process may hold these.
 _IN_FLIGHT_MAX = 3
 
 
@@ -76,7 +76,7 @@ class Log:
         return len(self.partitions[partition]) - 1
 
     def heartbeat(self, member: Process) -> tuple[int, list[int]]:
-        """A member says that it lives; the generation, and what is assigned to it."""
+        """A member sends a heartbeat; return the generation, and its assignment."""
         now = self.world.now
         gone = [one for one, at in self.members.items() if now - at > _SESSION_SECONDS or not one.is_alive]
         for one in gone:
@@ -176,7 +176,7 @@ class Scenario:
         owner.start(Reader(self, owner).run())
 
     def restart(self, killed: Process) -> None:
-        """What a supervisor does."""
+        """Restart a process, as a supervisor does."""
         if self.relays.pop(killed, None) is not None:
             self.start_relay()
         else:
@@ -369,6 +369,6 @@ def problems_of(seed: int, patch: pytest.MonkeyPatch) -> tuple[list[str], int]:
         found.append(scenario)
         await scenario.run()
 
-    with structlog.testing.capture_logs():  # nobody reads what simulated processes say
+    with structlog.testing.capture_logs():  # the logs of simulated processes are not read
         run_virtually(main())
     return found[0].world.problems, found[0].world.steps

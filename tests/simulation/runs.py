@@ -62,7 +62,7 @@ class RunTable(Table[Run, Change]):
         return None if change.end is not None and not self.end(change.end) else super().store(change, by)
 
     def judge(self, row: Run, after: Run, change: Change) -> None:
-        """Stages are finished once, in their turn, with the stored answer; what has ended is not changed."""
+        """Stages are finished once, in order, with the stored answer; an ended run is not changed."""
         before = row
         for step in change.steps:
             if before.stage is not None and (step.status, step.archive_status) == _ENDS[before.stage]:
@@ -89,7 +89,7 @@ class RunTable(Table[Run, Change]):
 
 
 class Stages:
-    """What a stage is made from."""
+    """The input of a stage."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -123,13 +123,13 @@ class RunScenario(Scenario[Run, Change]):
         return QueryEngine(works, stages, calls, self.now_ms, worker=worker, lease_ms=LEASE_MS, slots=SLOTS)
 
     def answer(self, stage: str, number: int) -> str:
-        """Of the form that the stage wants."""
+        """Return an answer in the form of the stage."""
         if stage == Stage.ANALYZER:
             return '{"needs_context": false}'
         return f'{{"text": "talk {number}", "tags": ["talk"]}}' if stage == Stage.ARCHIVIST else f"answer {number}"
 
 
 def problems_of(seed: int, patch: pytest.MonkeyPatch) -> tuple[list[str], int]:
-    """Of a seed, as `engines.problems_of`."""
+    """The violations with a seed, as `engines.problems_of`."""
     patch.setattr(queries_store, "run_of", lambda row: row["work"])
     return engines.problems_of(RunScenario, seed, patch)

@@ -180,7 +180,7 @@ def _not_recalled(patch: pytest.MonkeyPatch) -> None:
 
 
 def _not_approved(patch: pytest.MonkeyPatch) -> None:
-    """Jobs: nobody waits for an approval."""
+    """Jobs: an approval is not waited for."""
     patch.setattr(generation, "is_approved", lambda _: True)
 
 
@@ -199,7 +199,7 @@ def _revoked_softly(patch: pytest.MonkeyPatch) -> None:
 
 
 def _unacknowledged(patch: pytest.MonkeyPatch) -> None:
-    """Agents: rows are written before the broker has what was decided."""
+    """Agents: rows are written before the broker has the decision."""
     sent = TableAgent._send
 
     async def send(self: TableAgent, *arguments: Any) -> asyncio.Future[Position]:

@@ -48,7 +48,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run_virtually(main: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine gives, run to its end in virtual time."""
+    """Return the result of a coroutine, run to its end in virtual time."""
     loop = VirtualLoop()
     try:
         return loop.run_until_complete(main)

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from random import Random  # noqa: TID251 (seeded: the same run in every process)
 from typing import Any
 
-# Who a coroutine belongs to; tasks inherit it.
+# The process of a coroutine; tasks inherit it.
 _PROCESS: ContextVar[Process] = ContextVar("process")
 # A clock may run a hundredth too fast or too slow: ten times what a machine's does, a tenth of what a lease allows for.
 _RATE_ERROR = 0.01
@@ -37,7 +37,7 @@ class World:
 
     @property
     def now(self) -> float:
-        """Seconds since the beginning, as nobody's clock has them."""
+        """Seconds since the beginning, independent of any process's clock."""
         return asyncio.get_running_loop().time()
 
     def process(self, name: str) -> Process:

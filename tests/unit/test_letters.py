@@ -38,7 +38,7 @@ POINTED = {
 
 @pytest.mark.parametrize("script", SPACED)
 def test_a_word_keeps_its_marks(script: str):
-    """For vectors, for the words of a question, and for comparing it with what is found."""
+    """For vectors, for the words of a question, and for the comparison with results."""
     whole = clean(SPACED[script]).split()
     assert vector_words(clean(SPACED[script]), keeps_marks=True) == whole
     assert query_words(clean(SPACED[script])) == whole
@@ -74,7 +74,7 @@ def test_words_of_other_vowels_are_others():
 
 
 def test_what_has_no_marks_is_as_before():
-    """Of such texts both unfitted bases make the same bits."""
+    """For such texts both unfitted bases give the same bits."""
     texts = ["Fix KAFKA-17415: avoid overflow", "日本語のテキスト", "кто починил тесты", "naïve café", ""]
     assert TextEmbedder(MARKED).embed(texts).tobytes() == TextEmbedder(UNFITTED).embed(texts).tobytes()
 
@@ -89,7 +89,7 @@ def test_a_quotation_is_words_in_a_row_not_pieces_of_one():
 @pytest.mark.parametrize("most", [4, 5, 6, 7, 8, 9, 10])
 @pytest.mark.parametrize("script", UNSPACED)
 def test_a_line_without_spaces_is_cut_between_letters(script: str, most: int):
-    """What is shown of it ends with a whole letter, and is no longer than is wanted."""
+    """The shown part ends with a whole letter, and is at most of the given length."""
     line = UNSPACED[script]
     shown = cut_to(line, most).removesuffix("\u2026")
     assert line.startswith(shown)

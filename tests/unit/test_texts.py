@@ -66,7 +66,7 @@ def test_an_answer_goes_with_the_source_that_it_tells_of(answer: str, is_withdra
 
 
 def test_a_deck_loses_the_lines_that_quote_what_was_deleted() -> None:
-    """Titles, bullets and notes; what is said in place of several bullets is said once."""
+    """Titles, bullets and notes; one replacement stands for several bullets."""
     slide = {
         "number": 1,
         "slide_id": "s1",

@@ -54,7 +54,10 @@ async def _build(view: View) -> None:
     if not view.sees_all:
         note("Dead letters contain events of all users; this key is bound to one user.")
         return
-    letters = _Letters(view, view.asked("topic"))
+    wanted = view.asked("topic")
+    if wanted and wanted not in TOPICS:
+        note(f"There is no topic {wanted} in the catalogue, so it has no dead letters here.")
+    letters = _Letters(view, wanted)
     letters.build()
     view.live(_REFRESH_SECONDS, letters.refresh, ahead=view.hub.is_current)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nicegui import ui
@@ -34,24 +34,28 @@ async def _build(view: View) -> None:
     async def refresh() -> None:
         seasons = [one["season"] for one in (await view.get("/api/league"))["seasons"]]
         season = view.asked("season") or next(iter(seasons), "")
-        schedule = await view.get(f"/api/league/{segment(season)}/schedule") if season else {"rounds": []}
-        set_html(listed, _listed(seasons, season, schedule))
+        schedule = await view.find(f"/api/league/{segment(season)}/schedule") if season else {"rounds": []}
+        set_html(listed, listed_html(seasons, season, schedule))
 
     view.live(_REFRESH_SECONDS, refresh)
 
 
-def _listed(seasons: list[str], season: str, schedule: Mapping[str, Any]) -> str:
+def listed_html(seasons: Sequence[str], season: str, schedule: Mapping[str, Any] | None) -> str:
+    """Return the matches of a season, and links to the others; `schedule` None: there is no such season."""
     links = " ".join(
         f'<a href="{text(link("/match", season=one))}"{" aria-current=true" if one == season else ""}>{text(one)}</a>'
         for one in seasons
     )
+    others = f'<p class="hw-small">Seasons: {links}</p>' if seasons else ""
+    if schedule is None:
+        return f'<div class="hw-card">There is no season <b>{text(season)}</b>.</div>{others}'
     matches = [one for of_round in schedule["rounds"] for one in of_round["matches"]]
     if not matches:
         told = "There is no match yet: <code>highwater publish league.match-scheduled</code> adds one."
         return f'<div class="hw-card hw-muted">{told}</div>'
     rows = "".join(map(_row, sorted(matches, key=lambda one: (one["home_goals"] is not None, one["kickoff"] or ""))))
     columns = ("kickoff (UTC)", "round", "home", "away", "result", "state")
-    return f'<p class="hw-small">Seasons: {links}</p>{table_html(columns, rows, f"Matches of {season}")}'
+    return others + table_html(columns, rows, f"Matches of {season}")
 
 
 def _row(one: Mapping[str, Any]) -> str:

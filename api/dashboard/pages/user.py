@@ -203,6 +203,8 @@ def _pending(by_channel: Mapping[str, int], *, sees_all: bool) -> str:
         f"and {counted(rest, 'more channel')}"
         if rest > 0
         else f"no pending insights in {counted(len(by_channel) - len(waiting), 'channel')}"
+        if by_channel
+        else "no channel is subscribed"
     )
     return (
         '<h2 class="hw" id="pending">Pending by channel</h2>'

@@ -48,6 +48,12 @@ function fill(part, html) {
   }
 }
 
+/** The detail of a problem as a sentence, as `frame.sentence` makes it on the server. */
+function sentence(words) {
+  const begun = /^[a-z]+( |$)/.test(words) ? words[0].toUpperCase() + words.slice(1) : words;
+  return /[.!?]$/.test(begun) ? begun : `${begun}.`;
+}
+
 function show(part, state) {
   say(part, state.updating);
   if (state.value !== null) {
@@ -60,7 +66,7 @@ function show(part, state) {
     delete part.dataset.etag;
     const note = document.createElement("p");
     note.className = "note";
-    note.textContent = state.problem.status === 401 ? "You are signed out. Reload the page to sign in." : (state.problem.detail ?? state.problem.title);
+    note.textContent = state.problem.status === 401 ? "You are signed out. Reload the page to sign in." : sentence(state.problem.detail ?? state.problem.title);
     part.replaceChildren(note);
   }
 }

@@ -1,4 +1,4 @@
-"""What an analyst does with a running Highwater: replay, backtest, explain, a notebook; verify has `../verify`."""
+"""The tasks of an analyst with a running Highwater: replay, backtest, explain, a notebook; verify has `../verify`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_replay_is_what_was_published(
 
 
 def offsets_of(lag: str) -> dict[tuple[str, int], int]:
-    """What `lag` says of the readers of the topic."""
+    """The output of `lag` for the readers of the topic."""
     rows = [row for group in json.loads(lag) for row in group["partitions"]]
     return {(row["topic"], row["partition"]): row["next"] for row in rows if row["topic"] == TOPIC}
 
@@ -116,7 +116,7 @@ def test_the_root_is_the_dashboard(product: Product) -> None:
 
 def test_a_dead_letter_is_mended_and_arrives(product: Product) -> None:
     """A bad event goes to the dead letters, is edited, and is stored as if it had come so; the trace says who did it."""
-    # What the API would refuse comes from a client of Kafka itself: an insight without a channel.
+    # An event that the API would refuse comes from a Kafka client: an insight without a channel.
     event = {"insight_id": "mend-1", "channel_id": "", "ts": 1_767_225_600_000, "text": "Mend me", "url": None,
              "embedding": None, "embedding_model": None}  # fmt: skip
     from confluent_kafka import Producer

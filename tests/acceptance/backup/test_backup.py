@@ -1,6 +1,7 @@
-"""A backup, more work, and the database lost: what was paid, charged, sent, announced or erased since stays so after a restore.
+"""A backup, more work, and the database lost: payments, charges, messages, announcements and erasures since then
+survive a restore.
 
-On a product of its own: its database is dropped, and "nothing differs" holds only where nobody else wrote rows.
+On a separate product: its database is dropped, and "nothing differs" holds only if no other test wrote rows.
 """
 
 from __future__ import annotations
@@ -201,7 +202,7 @@ def drop_database(own: Product) -> None:
 
 
 def differences(own: Product, *parts: str) -> list[Any]:
-    """What a verification finds."""
+    """The differences that a verification finds."""
     report = asyncio.run(run_verification(read_settings(own.environment), parts or PARTS, is_quiet=True))
     return [(checked.name, found.as_json()) for checked, found in report.listed()]
 
@@ -237,7 +238,7 @@ def repeated(own: Product) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def lost(own: Product, llm: ScriptedLLM, hook: Hook, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Work, a backup, more work; then the roles are stopped. What was true then."""
+    """Work, a backup, more work; then the roles are stopped. Returns the state of that time."""
     folder = tmp_path_factory.mktemp("kept") / "backup"
     org = f"org-{uuid.uuid4().hex[:8]}"
     own.http.put(f"/api/organizations/{org}/plan", json={"plan": "enterprise"})
@@ -278,7 +279,7 @@ def lost(own: Product, llm: ScriptedLLM, hook: Hook, tmp_path_factory: pytest.Te
 
 
 def restored(own: Product, folder: Path | None, *, is_forced: bool = False) -> Restored:
-    """What `highwater restore` does, in this process: a command takes seconds of the processor to start."""
+    """The result of `highwater restore`, in this process: a command takes seconds of the processor to start."""
     settings = read_settings(own.environment)
     return asyncio.run(run_restore(settings, folder, lambda _step: None, is_forced=is_forced, seconds=300))
 
@@ -291,7 +292,7 @@ def refused(own: Product, folder: Path | None, *, is_forced: bool = False) -> st
 
 
 def check_rows(own: Product, lost: dict[str, Any]) -> None:
-    """What holds before any role runs: nobody could decide anything that the log has decided."""
+    """Checks before any role runs: no process could have repeated a decision of the log."""
     assert one(own, "SELECT count(*) FROM user_stats WHERE user_id = $1", LEAVES) == 0
     assert one(own, "SELECT count(*) FROM league_votes WHERE user_id = $1", LEAVES) == 0
     runs = {str(row[0]): row[1] for row in own.sql("SELECT id, status FROM pipeline_runs")}
@@ -355,7 +356,7 @@ def test_a_restore_that_cannot_be_is_refused(own: Product, lost: dict[str, Any],
 
 
 def test_the_log_alone_gives_the_read_models(own: Product, lost: dict[str, Any], llm: ScriptedLLM) -> None:
-    """Without a backup; what was an answer of a model is gone, and is not paid for again.
+    """Without a backup; answers of a model are lost, and are not paid for again.
 
     `HIGHWATER_RESTORES=1` has the roles run on it as well, which takes another minute.
     """

@@ -416,7 +416,7 @@ def test_a_record_that_is_not_utf8(product: Product, ns: str) -> None:
 def test_a_search_is_exact_to_the_formula(product: Product, ns: str) -> None:
     """Scores are alpha * cosine + beta * 0.5 ** (age / half-life); age 365 d is found, a millisecond more is not (R3.17).
 
-    What is published later is not found as of this moment.
+    Later chunks are not found as of this moment.
     """
     now_ms = ms_from_iso("2026-11-01T12:00:00Z")
     ages = [0, 1, 30, 60, 364.5, 365]
@@ -457,7 +457,7 @@ def test_what_is_cold_may_count_nothing(product: Product) -> None:
 
 
 def test_a_search_is_conditional(product: Product, ns: str) -> None:
-    """304 until something visible has changed; what is asked otherwise has another tag."""
+    """304 until something visible has changed; another query has another ETag."""
     contents = texts(6)
     taken = submit(product, ns, chunks_of(contents), full=True)
     ended(product, taken)
@@ -538,7 +538,7 @@ def test_a_file_from_the_command_line(product: Product, ns: str, tmp_path: Path)
 
 
 def test_a_document_of_a_job_is_found(product: Product, ns: str) -> None:
-    """What an ingestion cuts is stored, reported under the job's id, and found by what it says."""
+    """The chunks of an ingestion are stored, reported under the job's id, and found by their text."""
     org = f"org-{uuid.uuid4().hex[:10]}"
     product.http.put(f"/api/organizations/{org}/plan", json={"plan": "enterprise"})
     text = "# Gardens\n\nMarrows grow slowly.\n\n# Sky\n\nThe aurora borealis is green."
@@ -606,7 +606,7 @@ def editions(namespace: str) -> Iterator[list[dict[str, Any]]]:
 
 
 def sent(product: Product, bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Submit each body in parts of a few chunks, the last one with the end; what was answered to that."""
+    """Submit each body in parts of a few chunks, the last one with the end; return the answers."""
     taken = []
     for body in bodies:
         ingest_id, chunks = str(uuid.uuid4()), body["chunks"]
@@ -635,7 +635,7 @@ def settled(product: Product, ns: str, taken: Sequence[dict[str, Any]]) -> tuple
     reports = [ended(product, one, 120) for one in taken]
     names = ("slot", "source_id", "chunk_no", "content", "title", "embedding", "embedding_stale", "to_delete")
     kept = [tuple(row[name] for name in names) for row in until_embedded(product, ns, 120)]
-    # Of what is to be deleted the vector may have been made before it was marked, or not.
+    # The vector of a chunk to be deleted may have been computed before it was marked, or not.
     kept = [(*row[:5], None, *row[6:]) if row[7] else row for row in kept]
     # A source that is sent again before its ingest was decided is superseded; which is so depends on the moment alone.
     assert {one["status"] for one in reports} <= {"complete", "superseded"}
@@ -654,7 +654,7 @@ def test_kill_9_at_random_moments(product: Product, ns: str) -> None:
     with ThreadPoolExecutor(1) as client:
         for role, bodies in zip(roles, editions(ns), strict=True):
             sending = client.submit(sent, product, bodies)
-            time.sleep(moments.random() * 2)  # a random moment is what is tested
+            time.sleep(moments.random() * 2)  # the point is a random moment
             product.kill(role)
             disturbed += sending.result()
     product.until_ready()

@@ -36,7 +36,7 @@ ENDED = {"completed", "failed"}
 
 @pytest.fixture(scope="module")
 def run() -> str:
-    """What names of this run begin with."""
+    """The prefix of names of this run."""
     return uuid.uuid4().hex[:8]
 
 
@@ -138,7 +138,7 @@ def test_a_deck_of_any_text(product: Product, name: str) -> None:
 
 
 def made(product: Product, kind: str, args: dict[str, Any]) -> dict[str, Any]:
-    """What a job made."""
+    """The result of a job."""
     body = {"kind": kind, "organization_id": ORGANIZATION, "user_id": "ada", "args": args}
     accepted = product.http.post("/api/jobs", json=body)
     assert accepted.status_code == 202, accepted.text

@@ -255,7 +255,7 @@ def user_side(product: Product) -> dict[str, Any]:
 
 @pytest.mark.requirement("R0.12")
 def test_a_quiet_channel_still_makes_its_subscriber_due(product: Product) -> None:
-    """Who subscribes to a channel of 1,000 insights that never moves again gets a rebuild within two ticks (R0.12)."""
+    """A new subscriber of a channel with 1,000 old insights and no new ones gets a rebuild within two ticks (R0.12)."""
     product.publish(INGESTED, insights("quiet", 1_000))
     product.until(lambda: heads(product, ["quiet"]) == {"quiet": 1_000}, "the insights are not stored")
     settle(product)
@@ -332,7 +332,7 @@ def test_a_retracted_insight_leaves_later_rebuilds(product: Product) -> None:
         "not retracted",
     )
     assert gone
-    # Nobody asks: a retraction in what is shown makes the rebuild due.
+    # Without a request: a retraction of a shown insight makes the rebuild due.
     product.until(lambda: product.pending("editor")["cluster_version"] > before["cluster_version"], "no rebuild")
     after = product.get("/api/users/editor/clusters").json()
     assert "regret-0" not in {i for c in after["clusters"] for i in c["insight_ids"]}
@@ -359,7 +359,7 @@ def test_a_demand_with_nothing_new_moves_no_version(product: Product) -> None:
 
 
 def test_a_left_channel_leaves_the_feed(product: Product) -> None:
-    """Nobody asks: leaving one channel of two makes a rebuild due, leaving the last one too; the feed is empty then."""
+    """Without a request: leaving one channel of two makes a rebuild due, leaving the last one too; the feed is empty then."""
     for channel in ("kept", "left"):
         product.publish(INGESTED, insights(channel, 60))
     product.subscribe("mover", ["kept", "left"])

@@ -14,7 +14,7 @@ SLIDES = 15
 
 @pytest.fixture
 def asked(scripted: Product, llm: ScriptedLLM) -> Product:
-    """The product, and a service that has forgotten what was before; 20 tokens written are 145 cents."""
+    """The product, and a service that has forgotten earlier calls; 20 tokens written are 145 cents."""
     llm.clear()
     return scripted
 

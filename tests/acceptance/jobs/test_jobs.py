@@ -25,7 +25,7 @@ QUARTER_SECONDS = 15 * 60
 
 @pytest.fixture
 def asked(scripted: Product, llm: ScriptedLLM) -> Product:
-    """The product, and a service that has forgotten what was before; every answer is two tokens long."""
+    """The product, and a service that has forgotten earlier calls; every answer is two tokens long."""
     llm.clear()
     for stage in (None,):
         llm.always(stage, answer(usage={"prompt_tokens": 0, "completion_tokens": 2, "total_tokens": 2}))
@@ -116,7 +116,7 @@ def test_a_killed_worker_costs_one_call(asked: Product, llm: ScriptedLLM):
 
 @pytest.mark.requirement("R2.21")
 def test_a_reconnect_is_told_everything_after_it_once(asked: Product):
-    """From any id: what comes after it, each once, in order (R2.21)."""
+    """From any id: the later events, each once, in order (R2.21)."""
     org = organization()
     on_plan(asked, org, "enterprise")
     job_id = deck(asked, org=org, slides=12)

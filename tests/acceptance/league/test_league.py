@@ -186,7 +186,7 @@ def test_a_304_reads_no_payload(league: Product) -> None:
 
 @pytest.mark.requirement("R4.27")
 def test_two_hundred_reads_of_an_expired_page_load_it_once(league: Product) -> None:
-    """Over two API processes; everybody is answered at once with what was there."""
+    """Over two API processes; all are answered at once with the former copy."""
     path = "/api/league/real/stats"
     with second_api(league) as (other, _):
         sides = (league.http, other)
@@ -432,7 +432,7 @@ def test_votes_are_counted_once_a_user(league: Product) -> None:
 @pytest.mark.requirement("R4.36")
 def test_live_pages_are_limited(league: Product) -> None:
     """Sixteen requests within ten seconds: the last is 429 with Retry-After."""
-    threading.Event().wait(10.1)  # what other tests asked for has left the window of ten seconds
+    threading.Event().wait(10.1)  # requests of other tests have left the window of ten seconds
     answers = [league.get("/api/matches/live") for _ in range(16)]
     assert [answer.status_code for answer in answers] == [200] * 15 + [429]
     assert 1 <= int(answers[-1].headers["retry-after"]) <= 10

@@ -1,4 +1,4 @@
-"""What another user of the machine finds of a running product: no file, no password, no token."""
+"""The access of another user of the machine to a running product: no file, no password, no token."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import psutil
 
 from tests.product import Product
 
-# What the test itself put into the data folder before `up`.
+# Files that the test itself put into the data folder before `up`.
 OWN_FILES = {"policy.toml", "namespaces.toml", "clock"}
 
 
 def open_to_others(folder: Path) -> dict[str, str]:
-    """Of a folder and all in it: what group or others may do anything with, and its mode."""
+    """Files of a folder that group or others may access, with their mode."""
     found = {}
     for root, _, names in os.walk(folder):
         for path in (Path(root), *(Path(root, name) for name in names if name not in OWN_FILES)):

@@ -1,4 +1,6 @@
-"""What a small load costs the whole product, a unit of work: processor seconds of roles, bytes in the log and in PostgreSQL."""
+"""The cost of a small load of the whole product, per unit of work: processor seconds of roles, bytes in the log and in
+PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _WORDS = (
 
 @dataclass(frozen=True)
 class Measured:
-    """What it cost, a unit each."""
+    """The cost per unit."""
 
     sink_cpu_seconds: float  # an insight
     worker_cpu_seconds: float  # an insight
@@ -59,7 +61,7 @@ def _metric(product: Product, role: str, name: str) -> float:
 def measure(
     product: Product, *, users: int, channels: int, insights: int, reads: int
 ) -> tuple[Measured, Mapping[str, float]]:
-    """Publish, let everything settle, and divide; also what was counted."""
+    """Publish, let everything settle, and divide; return the counts too."""
     names = [f"capacity-{uuid.uuid4().hex[:6]}-{number}" for number in range(channels)]
     people = [f"capacity-{uuid.uuid4().hex[:8]}" for _ in range(users)]
     base = _database(product)

@@ -1,4 +1,4 @@
-"""What an operator sees of the running product: one trace from a write to the page that shows it, and metrics of each role."""
+"""An operator's view of the running product: one trace from a write to the page that shows it, and metrics of each role."""
 
 from __future__ import annotations
 

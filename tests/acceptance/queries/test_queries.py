@@ -35,7 +35,7 @@ WAY = ["NEW", "ANALYZING", "ANALYZED", "ASSEMBLING", "READY", "RESPONDING", "COM
 
 @pytest.fixture
 def asked(scripted: Product, llm: ScriptedLLM) -> Product:
-    """The product, and a service that has forgotten what was before."""
+    """The product, and a service that has forgotten earlier calls."""
     llm.clear()
     return scripted
 
@@ -227,7 +227,7 @@ def test_two_workers_and_every_event_twice(asked: Product, llm: ScriptedLLM):
         asked.until(lambda: copied[ARCHIVED] >= len(runs), "not everything was delivered twice")
     assert llm.by_key() == keys(runs)
     assert copied[SUBMITTED] >= len(runs)
-    assert copied[REQUESTED] > 0  # of each user's second run, where the first was running when it came
+    assert copied[REQUESTED] > 0  # events of each user's second run, which came while the first was running
     memories = asked.sql("SELECT count(*) FROM lsm_storage WHERE pipeline_run_id = ANY ($1)", runs)[0][0]
     lines = asked.sql("SELECT count(*) FROM raw_logs WHERE pipeline_run_id = ANY ($1)", runs)[0][0]
     assert (memories, lines) == (len(runs), 2 * len(runs))

@@ -1,4 +1,4 @@
-"""`highwater up --secure`: the tour over TLS, what nobody gets into without credentials, and what is said of wrong ones."""
+"""`highwater up --secure`: the tour over TLS, which access needs credentials, and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_kcat_is_refused_without_credentials(secured: Secured):
 
 
 def test_the_controller_takes_only_its_own_broker(secured: Secured):
-    """Its listener wants a certificate of the stack's authority, which nobody else has."""
+    """Its listener requires a certificate of the stack's authority, which only the broker has."""
     port = json.loads((secured.data_dir / "run" / "ports.json").read_text(encoding="utf-8"))["kafka_controller"]
     context = ssl.create_default_context(cafile=secured.status["settings"]["KAFKA_SSL_CA_LOCATION"])
     with (
@@ -271,7 +271,7 @@ def test_a_wrong_address_of_postgresql_or_redis_is_named(secured: Secured, wrong
 
 @pytest.fixture
 def wrong_authority(tmp_path: Path) -> str:
-    """The certificate of an authority that has certified nobody here."""
+    """The certificate of an authority that certified no server here."""
     from datetime import UTC, datetime
 
     from highwater.deploy.local.certificates import certificates_of

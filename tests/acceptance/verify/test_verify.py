@@ -1,7 +1,7 @@
-"""`highwater verify` on a product of its own: nothing differs after real input with kills in between, and each planted difference
+"""`highwater verify` on a separate product: nothing differs after real input with kills in between, and each planted difference
 is found with the event that it starts at.
 
-Of its own, since what is planted in a log stays there, and since "nothing differs" holds of a product whose rows nobody but it
+It is separate, since faults planted in a log stay there, and since "nothing differs" holds only for a product whose rows no test
 wrote: tests that share one write rows by SQL.
 """
 
@@ -54,7 +54,7 @@ def own(shared_registry: Addresses, tmp_path_factory: pytest.TempPathFactory) ->
 
 @dataclasses.dataclass(frozen=True)
 class Planted:
-    """What was planted, and what a verification says of it: a user and its mark, the position of a decision."""
+    """The planted faults, and the findings of a verification: a user and its mark, the position of a decision."""
 
     user: str
     place: int
@@ -63,7 +63,7 @@ class Planted:
 
 
 def verified(product: Product, *parts: str) -> Report:
-    """What the command finds."""
+    """The findings of the command."""
     settings = read_settings(product.environment)
     return asyncio.run(run_verification(settings, parts or PARTS, is_quiet=True))
 
@@ -267,7 +267,7 @@ def test_what_the_log_lost_is_said_and_is_no_difference(own: Product, planted: P
     assert after["feeds.channel-dirty"].differences_count == 0
     assert after["league.refresh-requested"].differences_count == 0
     assert any("the log of league.match-changed" in why for why in after["league.refresh-requested"].left_out)
-    # What is planted elsewhere is found as before.
+    # Faults planted elsewhere are found as before.
     assert after["insights"].differences_count == before["insights"].differences_count == 1
     assert after["users"].differences_count == before["users"].differences_count == 1
 

@@ -87,7 +87,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Somebody's project, with folders of its own called as ours are."""
+    """A user's project, with folders named like ours."""
     folder = tmp_path_factory.mktemp("project")
     for name in ("api", "schemas"):
         (folder / name).mkdir()
@@ -97,7 +97,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(installed: Path) -> dict[str, str]:
-    """What a terminal has where the wheel's environment is active."""
+    """The environment of a terminal with the wheel's environment active."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("HIGHWATER_", "PYTHON"))}
     return {**clean, "PATH": f"{installed / 'bin'}:{clean['PATH']}"}
 

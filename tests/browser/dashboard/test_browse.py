@@ -1,4 +1,4 @@
-"""The topic browser's search in a real browser: what is far from the end is found, page by page, and shown whole."""
+"""The topic browser's search in a real browser: records far from the end are found, page by page, and shown completely."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_pages_and_columns(browser: Any, mark: str):
 
 
 def test_a_search_begins_at_a_time(browser: Any, product: Any, mark: str):
-    """What came before that moment is not read: of all that was published since the day began, the latest is found alone."""
+    """Records before that moment are not read: of all records since the day began, the latest is found alone."""
     at = to_datetime(ProductClock()())
     event = {"insight_id": f"{mark}-late", "channel_id": mark, "ts": COUNT, "text": "late"}
     assert product.http.post(f"/api/events/{INSIGHTS}", json=event).status_code == 202

@@ -108,7 +108,7 @@ def test_the_map_is_zoomed_moved_and_selected_from(browser: Any, user: str) -> N
 
 
 def test_an_earlier_version_is_shown_as_it_was(browser: Any, product: Any, user: str) -> None:
-    """The slider moves map, feed and table to it; the address names it; one that is not kept is said so."""
+    """The slider moves map, feed and table to it; the address names it; for one that is not kept the page says so."""
     newest = product.pending(user)["cluster_version"]
     first, last = clusters(product, user, 1), clusters(product, user, newest)
     page = browser.page(f"/user?id={user}")

@@ -74,14 +74,14 @@ def test_every_page_opens(browser, window, path):
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_phone_scrolls_in_one_direction(browser, phone, path):
-    """What is wider scrolls within itself."""
+    """Wide elements scroll within themselves."""
     page = browser.page(path, phone)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.close()
 
 
 def test_the_overview_moves(browser, product, lived):
-    """The parts are ready, and what is published shows on the edges."""
+    """The services are ready, and published events show on the edges."""
     _, channel = lived
     page = browser.page("/")
     expect(page.get_by_text("✓ kafka")).to_be_visible()
@@ -186,7 +186,7 @@ def test_a_policy_is_tried_over_what_happened(browser, lived):
 
 
 def test_the_theme_is_chosen_and_kept(browser):
-    """What the system wants holds until something else is chosen; the choice outlives the page."""
+    """The system's preference holds until another theme is chosen; the choice outlives the page."""
     context = browser.context(scheme="light")
     page = browser.page("/policies", context)
     page.get_by_label("Light, dark, or as the system has it").click()
@@ -198,7 +198,7 @@ def test_the_theme_is_chosen_and_kept(browser):
 
 
 def test_no_script_runs_that_a_page_did_not_come_with(browser):
-    """What somebody gets into a page runs neither as an element nor as an attribute."""
+    """An injected script runs neither as an element nor as an attribute."""
     page = browser.context().new_page()  # not watched: it is made to report what goes wrong
     policy = page.goto("/").headers["content-security-policy"]
     settled(page)

@@ -63,7 +63,7 @@ def visits(browser: Browser, things: Things) -> Iterator[list[Visit]]:
 
 
 def test_the_catalogue_has_every_page(visits: list[Visit]):
-    """Of the console, of readers and of the API: forty addresses, and each is shown under its heading."""
+    """The console, the readers' pages and the API have forty addresses, and each is shown under its heading."""
     assert {one.path for one in visits} > set(declared())
     assert len(visits) >= 40
     assert [one.address for one in visits if len(one.structure["headings"]) != 1] == []
@@ -80,12 +80,12 @@ def test_every_page_names_its_language(visits: list[Visit]):
 
 
 def test_a_phone_scrolls_in_one_direction(visits: list[Visit]):
-    """What is wider than the screen scrolls within itself."""
+    """Elements wider than the screen scroll within themselves."""
     assert [(one.address, one.width_narrow) for one in visits if one.width_narrow > NARROW] == []
 
 
 def test_every_figure_leads_to_what_it_counts(visits: list[Visit]):
-    """A whole number in a table, a tile or beside its name is a link; the rows that somebody's SQL gives are their own."""
+    """A whole number in a table, a tile or beside its name is a link, except in the rows of a user's SQL."""
     assert [(one.address, one.unlinked) for one in visits if one.unlinked and one.path != "/sql"] == []
 
 

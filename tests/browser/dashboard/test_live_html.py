@@ -1,4 +1,4 @@
-"""The script that changes a part of a page in place: what is the same keeps its focus, its place, and what somebody opened."""
+"""The script that changes a part of a page in place: equal elements keep their focus, their place, and their open state."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def page(chromium: Any) -> Iterator[Any]:
 
 
 def test_what_is_the_same_stays(page: Any) -> None:
-    """A link keeps the focus while rows come above it, others go, and figures change; what somebody opened stays open."""
+    """A link keeps the focus while rows come above it, others go, and figures change; opened elements stay open."""
     page.evaluate("show", rows("b", "c"))
     page.evaluate("document.querySelector('details').open = true")
     page.evaluate("globalThis.kept = document.getElementById('c'); kept.focus()")

@@ -14,8 +14,8 @@ from tests.browser.growth import OpenPage, growth
 
 INSIGHTS = "feeds.insight-ingested"
 UPDATES, ROUNDS = 5, 12
-# What eight hours may add, reckoned from sixty updates: engines free late, so some megabytes are noise. A page that keeps what it
-# was sent adds 120 to 280 MB.
+# The limit for eight hours, computed from sixty updates: engines free late, so some megabytes are noise. A page that keeps its
+# updates adds 120 to 280 MB.
 MB_MAX, NODES_MAX, LISTENERS_MAX = 60, 3_000, 300
 
 
@@ -50,12 +50,12 @@ def test_eight_hours_add_nothing(browser: Any, path: str):
     page = browser.page(path)
     opened = OpenPage(page)
     turns = opened.record(UPDATES) * ROUNDS
-    opened.replay(ROUNDS)  # what is made once, as compiled code
+    opened.replay(ROUNDS)  # memory that is used once, as compiled code
     before, after = opened.replay(ROUNDS), opened.replay(ROUNDS)
     megabytes, nodes, listeners = growth(before, after, turns)
     assert (megabytes < MB_MAX, nodes < NODES_MAX, listeners < LISTENERS_MAX) == (True, True, True), (before, after)
     opened.plant_leak()
     leaking, leaked = opened.replay(ROUNDS), opened.replay(ROUNDS)
-    # Twice, since what was freed late hides a part of the first.
+    # Twice, since memory that was freed late hides a part of the first.
     assert max(growth(after, leaking, turns)[0], growth(leaking, leaked, turns)[0]) > MB_MAX
     page.context.close()

@@ -66,7 +66,9 @@ def test_an_admin_sends_a_dead_letter_again(guarded, product, letter):
 
 
 def test_a_letter_is_edited_and_sent(guarded, product, letter):
-    """What its topic would refuse is refused in words; what replaces it is confirmed by field, and sent with its position."""
+    """An event that its topic would refuse is refused with a message; the new event is confirmed by field, and sent with its
+    position.
+    """
     page = guarded.browser.page(LETTERS, guarded.signed_in("admin"))
     page.locator(ROWS).first.get_by_role("link").click()
     page.get_by_text("Edit and redrive").click()
@@ -86,7 +88,9 @@ def test_a_letter_is_edited_and_sent(guarded, product, letter):
 
 
 def test_a_reason_is_redriven_in_bulk(guarded, product):
-    """What the filter finds is counted first; stopped in the undo window nothing was sent; then all of it is, nothing else."""
+    """The letters of the filter are counted first; stopped in the undo window none was sent; then all of them are, and no
+    others.
+    """
     why, keys = f"why_{uuid.uuid4().hex[:8]}", [uuid.uuid4().hex for _ in range(3)]
     for key in keys:
         put_letter(product, key, why)
@@ -107,7 +111,7 @@ def test_a_reason_is_redriven_in_bulk(guarded, product):
 
 
 def test_a_drop_takes_the_typed_topic(guarded, product):
-    """What it takes along is said first; the button works once the topic was typed, and the letters are gone."""
+    """Other affected letters are listed first; the button works once the topic was typed, and the letters are deleted."""
     for reason in (why := [f"why_{uuid.uuid4().hex[:8]}" for _ in range(2)]):
         put_letter(product, uuid.uuid4().hex, reason)
     page = guarded.browser.page(f"{LETTERS}&reason={why[1]}", guarded.signed_in("admin"))
@@ -293,7 +297,7 @@ def test_who_signed_out_does_nothing_more(guarded, product, letter):
 
 
 def test_a_key_that_is_bound_sees_its_user_only(guarded, product):
-    """Neither another user's page nor what holds everybody's events; what it may not see is said, not left blank."""
+    """Neither another user's page nor pages with all events; a forbidden page has a message and is not blank."""
     other = f"bob-{uuid.uuid4().hex[:8]}"
     product.subscribe(other, ["a-channel-of-bob"])
     context = guarded.signed_in("bound")

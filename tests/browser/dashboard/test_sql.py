@@ -27,7 +27,7 @@ def mark(product: Any) -> str:
 
 
 def test_a_query_is_written_run_shared_and_exported(browser: Any, mark: str, tmp_path: Path):
-    """Rows with what was scanned; the address gives them again, the file holds them; what goes wrong names the next step.
+    """Rows with the scanned number; the address gives them again, the file contains them; an error names the next step.
 
     A plan shows which conditions reach the log.
     """

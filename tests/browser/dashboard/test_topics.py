@@ -27,7 +27,7 @@ def foreign(product: Any) -> Iterator[str]:
 
 
 def outcomes(product: Any, named: str) -> set[str]:
-    """What was recorded of actions on something."""
+    """The recorded outcomes of actions on something."""
     codec = product.codec()
     actions = [codec.decode(ACTION_RECORDED, one.value()) for one in product.records(ACTION_RECORDED)]
     return {one["outcome"] for one in actions if named in (one["resource"] or "")}
@@ -144,7 +144,7 @@ def test_versions_of_a_schema_are_compared_and_a_next_one_is_checked(browser: An
 
 
 def test_an_event_is_published_by_a_form_of_its_schema(browser: Any, product: Any):
-    """What is wrong is refused in the words of the API; what is right is confirmed, published, and linked to its record."""
+    """An invalid event is refused with the API's message; a valid one is confirmed, published, and linked to its record."""
     page = browser.page(f"/topics/{INSIGHTS}")
     page.get_by_text("Publish an event").click()
     insight_id = f"form-{uuid.uuid4().hex[:8]}"

@@ -1,5 +1,5 @@
-"""Pages through real caches: the browser's own, and a Varnish before the API. None gives a reader what an acknowledged write has
-made old, and none gives one reader what is another's.
+"""Pages through real caches: the browser's own, and a Varnish before the API. None gives a reader a page older than an
+acknowledged write, and none gives one reader another's page.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _read(url: str, path: str, **headers: str) -> httpx.Response:
 
 
 def test_varnish_as_it_is_shipped_serves_nothing_old(caches: dict[str, str], season: Season) -> None:
-    """Each plain read asks the API, also right after one that named a position; what has not changed is a 304."""
+    """Each plain read reaches the API, also right after one that named a position; an unchanged page is a 304."""
     url = caches["shipped"]
     for goals in (6, 7, 8):
         position = season.ends(goals, 1)

@@ -19,7 +19,7 @@ SHIPPED = """
 vcl 4.1;
 backend api {{ .host = "127.0.0.1"; .port = "{port}"; }}
 """
-# What a page is still good for by its stale life is kept, and served while it is fetched again.
+# A page within its stale TTL is kept, and served while it is fetched again.
 SERVES_STALE = """
 vcl 4.1;
 import std;

@@ -38,7 +38,7 @@ def encoded(name: str) -> str:
 
 
 def snapshots(page: Any) -> dict[str, Any]:
-    """What the browser keeps, by path."""
+    """The pages that the browser keeps, by path."""
     found: dict[str, Any] = page.evaluate(
         """() => Object.fromEntries(Object.keys(localStorage).filter((key) => key.startsWith("highwater:read:"))
              .map((key) => [key.slice("highwater:read::".length), JSON.parse(localStorage[key])]))"""

@@ -1,4 +1,4 @@
-"""A reader's feed in a real browser: by theme and cluster, what is new, and what a reader has made of it."""
+"""A reader's feed in a real browser: by theme and cluster, changes, and the reader's own decks and questions."""
 
 from __future__ import annotations
 

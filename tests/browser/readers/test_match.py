@@ -17,7 +17,7 @@ def says(page: Any, user: str) -> None:
 
 @pytest.mark.parametrize("has_script", [True, False])
 def test_a_reader_votes_predicts_and_comments(browser: Any, season: Any, *, has_script: bool) -> None:
-    """Each form leads back to the match, which shows what was said; it works without a script too."""
+    """Each form leads back to the match, which shows the new vote or comment; it works without a script too."""
     user = "ann" if has_script else "bob"
     context = browser.context(java_script_enabled=has_script)
     page = browser.tab(season.match(4), context)

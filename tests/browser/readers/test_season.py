@@ -1,4 +1,4 @@
-"""A season as its readers see it in a real browser: kept, conditional, current, and never older than what was shown before."""
+"""A season as its readers see it in a real browser: kept, conditional, current, and never older than the version shown before."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def goals(page: Any) -> Any:
 
 @pytest.mark.requirement("R4.38")
 def test_a_page_is_asked_for_conditionally_from_the_first_request(tab: Any, season: Any) -> None:
-    """What came with the page is kept; the next requests name its tag, pass the browser's cache, and are answered with 304."""
+    """The version that came with the page is kept; the next requests name its ETag, pass the browser's cache, and are answered
+    with 304.
+    """
     seen = tab(season.page)
     expect(seen.page.get_by_role("link", name="Table")).to_have_attribute("aria-current", "page")
     with seen.page.expect_response(lambda answer: answer.url.endswith(season.part())):
@@ -47,7 +49,7 @@ def test_a_page_is_asked_for_conditionally_from_the_first_request(tab: Any, seas
     for answer in seen.answers:
         headers = answer.request.all_headers()
         assert headers["if-none-match"].startswith('W/"')
-        assert headers["cache-control"] == "no-cache"  # what `no-store` of a fetch says to caches between
+        assert headers["cache-control"] == "no-cache"  # the header that `no-store` of a fetch sends to caches between
 
 
 @pytest.mark.requirement("R4.39")
@@ -70,7 +72,7 @@ def test_a_tab_is_loaded_when_it_is_opened(tab: Any, season: Any) -> None:
 
 @pytest.mark.requirement("R4.38")
 def test_offline_and_back(browser: Any, tab: Any, season: Any) -> None:
-    """What was there stays, marked; once the connection is back the page follows by itself."""
+    """The former content stays, marked; once the connection has recovered the page follows by itself."""
     seen = tab(season.page)
     status = seen.page.get_by_role("status")
     season.ends(2, 0)
@@ -150,7 +152,7 @@ def test_a_version_that_came_while_hidden_is_shown_when_seen(tab: Any, season: A
 
 
 def test_two_tabs_show_the_newer_version(browser: Any, tab: Any, season: Any) -> None:
-    """What one has received the other shows without asking; an older one in the storage is overwritten."""
+    """The other tab shows a received version without a request; an older one in the storage is overwritten."""
     context = browser.context()
     season.ends(6, 0)
     still = tab(season.page, context, prepare=own_clock)
@@ -280,7 +282,7 @@ def test_matches_in_play_are_asked_for_every_few_seconds(tab: Any, season: Any, 
 
 
 def test_without_a_script_it_is_still_a_page(browser: Any, season: Any) -> None:
-    """Every tab by its link, every text there, and a word on how to see what is new."""
+    """Every tab by its link, every text present, and a note on how to see changes."""
     context = browser.context(java_script_enabled=False)
     page = browser.tab(season.page, context)
     page.goto(season.page)

@@ -18,7 +18,7 @@ REMEDY = "highwater recover-tables"
 
 
 def why_it_ends(product: Product) -> str:
-    """What the supervisor says of the worker's last end."""
+    """The supervisor's reason of the worker's last end."""
     state = read_state(product.data_dir)
     return "" if state is None else next(str(part["last_error"]) for part in state["parts"] if part["name"] == "worker")
 
@@ -44,7 +44,8 @@ def test_tables_without_a_changelog_are_refused_and_recovered(product: Product) 
     version = rebuilt(product, "lena")["cluster_version"]
     product.publish(INGESTED, insights("lost", 10, first=60))
     product.until(lambda: product.pending("lena")["pending"] == 10, "not counted")
-    # What is not committed the worker reads again by itself: it would make rows, and ask, before it is asked what was recovered.
+    # The worker reads uncommitted events again by itself: it would write rows, and send requests, before the recovered ones are
+    # read.
     product.until(lambda: is_committed(product), "the worker does not commit")
     starts = {topic: product.ends(topic) for topic in (REQUESTED, FINISHED)}
     with product.frozen(product.role_pid("worker")):

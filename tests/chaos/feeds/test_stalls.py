@@ -27,7 +27,7 @@ TERMINATIONS = 12
 TERMINATE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND usename = current_user
 """
-# What a client waits before it gives up; the API is to have answered by then.
+# The timeout of a client; the API must have answered by then.
 PATIENCE_SECONDS = 20.0
 
 

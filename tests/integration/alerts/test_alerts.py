@@ -208,7 +208,7 @@ async def test_an_alert_is_told_once_on_every_channel(context: ProcessContext, h
     """It goes out by mail and by webhook, with all known details; a redelivery sends nothing again, to any reader."""
     mails, events = Mails(), [failed(offset), failed(offset + 1, is_alert=False)]
     with mail_server(mails) as port:
-        for _ in range(2):  # the second is another process, which knows only what is stored
+        for _ in range(2):  # the second is another process, which knows only the stored state
             async with worker(context, mail_channel(port, context), WebhookChannel(hook.url)) as alerts:
                 await in_transaction(context, alerts, events)
                 await in_transaction(context, alerts, events)
@@ -333,7 +333,7 @@ async def test_a_server_that_drips_is_given_up_in_all(context: ProcessContext, o
 async def test_refused_recipients(
     context: ProcessContext, offset: int, answers: list[int], detail: str | None, attempts: int
 ) -> None:
-    """For good: no further attempt. For now: tried again. Some of them: it is delivered to the others."""
+    """A permanent refusal is not retried, a temporary one is; if some are refused, the others get the message."""
     mails, events = Mails(), [failed(offset)]
     mails.refused = {to: f"{code} no" for to, code in zip(TO, answers, strict=True) if code != 250}
     before = count("smtp", "attempt_failed")
@@ -359,7 +359,7 @@ async def test_refused_recipients(
 async def test_a_webhook_that_misbehaves(
     context: ProcessContext, hook: Hook, offset: int, script: list[int | None], detail: str | None
 ) -> None:
-    """What may pass is tried again, what will not is given up at once; the same key each time."""
+    """A transient failure is retried, a permanent one is given up at once; the key is the same each time."""
     hook.script, events = list(script), [failed(offset)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(alert_channels, "CALL_SECONDS_MAX", 0.2 if None in script else 10.0)
@@ -619,7 +619,7 @@ def test_a_wrong_setting_stops_the_program(given: dict[str, str], context: Proce
 async def test_services_are_told_beside_the_others_and_one_that_fails_holds_up_none(
     context: ProcessContext, hook: Hook, offset: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One takes every alert; one where nobody listens is given up, and its address is shown nowhere."""
+    """One service accepts every alert; one without a listener is given up, and its address is shown nowhere."""
     caplog.set_level(logging.DEBUG)
     taken, gone = hook.url.replace("http://", "json://"), f"json://u:hunter2@127.0.0.1:{free_port()}/hunter2"
     channels = open_channels(read_settings({"HIGHWATER_ALERT_URLS": f"{gone} {taken}"}), context.clock)

@@ -1,4 +1,4 @@
-"""What another application has on the broker."""
+"""Topics and records of another application on the broker."""
 
 from __future__ import annotations
 

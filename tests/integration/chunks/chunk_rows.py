@@ -1,4 +1,4 @@
-"""Chunks put into the tables as the sink leaves them, for tests of what comes after it."""
+"""Chunks stored in the tables as by the sink, for tests of later steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Rows:
     ns: str = "docs"
 
     async def namespace(self, ns: str | None = None, **columns: Any) -> None:
-        """A namespace with the default passport but for these columns."""
+        """A namespace with the default passport, except for these columns."""
         row = {
             "ns": ns or self.ns,
             "half_life_days": 30.0,

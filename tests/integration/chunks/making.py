@@ -1,4 +1,4 @@
-"""Chunks, sources and namespaces as their sinks store them, for tests of what is read of them."""
+"""Chunks, sources and namespaces as their sinks store them, for tests of reads."""
 
 from __future__ import annotations
 

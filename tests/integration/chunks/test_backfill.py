@@ -170,7 +170,7 @@ async def test_a_text_that_changed_meanwhile_discards_the_vector(case: Case):
 
 
 async def test_a_vector_that_was_sent_meanwhile_stays(case: Case):
-    """What came with the text wins over what was made of it late; so does a mark for deletion."""
+    """A submitted vector wins over a computed one that is late; so does a mark for deletion."""
     await case.rows.namespace(dimensions=LENGTH)
     await case.rows.put("a", ["sent", "gone"])
     sent = "UPDATE chunks SET embedding = '[7,7,7,7]', embedding_model = 'sent' WHERE chunk_no = 0"

@@ -1,4 +1,4 @@
-"""What chunks said before: a search as of a time finds what a search found then, and nothing is kept for too long."""
+"""Former texts of chunks: a search as of a time finds the results of that time, and nothing is kept for too long."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_the_history_does_not_depend_on_batches(flow: Flow):
 
 
 async def test_former_texts_are_erased(flow: Flow):
-    """After their time, to the millisecond; and all of a namespace at once where what is taken out is to be gone."""
+    """They are erased after their time, to the millisecond; and all of a namespace at once if its removals are hard."""
     await flow.ingest("first", TEN)
     await flow.ingest("second", SIX, text="v2")
     ends = [

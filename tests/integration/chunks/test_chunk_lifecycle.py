@@ -91,7 +91,7 @@ class Flow:
         await self._decide()
 
     async def tick(self) -> None:
-        """A tick, and what is decided at it."""
+        """A tick, and the resulting decisions."""
         await self.case.tick(self.now_ms)
         await self._decide()
 
@@ -181,7 +181,7 @@ async def test_what_is_marked_leaves_decks_and_answers_that_are_kept(flow: Flow)
     assert shown[1] == [{"title": "v1 of 5", "bullets": ["It says: v1 of 6!"], "notes": "v1 of 5"}]
     kept = "SELECT hash FROM semantic_vectors WHERE NOT is_withdrawn"
     assert [row["hash"] for row in await flow.context.pool.fetch(kept)] == ["hash of b.md"]
-    # What is stored after the chunk was marked quotes it no more either.
+    # Rows stored after the mark do not quote it any more either.
     late = await _deck(flow, "a.md")
     query = "SELECT slides -> 0 ->> 'bullets' FROM presentations WHERE presentation_id = $1"
     assert json.loads(await flow.context.pool.fetchval(query, late)) == [WITHDRAWN]
@@ -226,7 +226,7 @@ async def test_a_chunk_that_is_refused_marks_nothing(flow: Flow):
 
 @pytest.mark.parametrize(("force", "left"), [(False, [*TEN]), (True, [])])
 async def test_an_empty_source_marks_nothing_unless_forced(flow: Flow, force: bool, left: list[int]):
-    """Nobody loses a source to a folder that was not mounted (R3.20)."""
+    """A folder that was not mounted does not delete its sources (R3.20)."""
     await flow.ingest("second", (), force=force)
     assert await flow.status("second") == (("complete", 10) if force else ("empty", 0))
     assert (await flow.rows(), await flow.rows(source_id="b.md")) == (left, [*TEN])

@@ -99,7 +99,7 @@ async def test_the_sums_are_those_of_the_chunks(rows: Rows, seed: int):
 
 
 async def test_a_fold_leaves_one_part_a_word(rows: Rows):
-    """What a search reads for a word is bounded, and a word that no chunk has any more is gone."""
+    """A search reads a bounded number of rows per word, and a word without chunks is removed."""
     for number in range(40):
         await rows.put("s", ["outbox offset"], first=number)
     await rows.pool.execute("DELETE FROM chunks WHERE chunk_no > 0")

@@ -38,7 +38,7 @@ def tell(kafka: Kafka, revision: int, **more: Any) -> None:
 
 
 def outcomes(kafka: Kafka) -> list[tuple[str, int, str]]:
-    """What was decided so far: source, revision, outcome; in order."""
+    """The decisions so far: source, revision, outcome; in order."""
     told = [answer.event for answer in kafka.answers(INGEST_DECIDED, None)]
     return sorted((one["source_id"], one["revision"], one["outcome"]) for one in told)
 

@@ -48,7 +48,7 @@ BODY = {**SOURCE, "chunks": [{"chunk_no": 0, "content": "first"}, {"chunk_no": 1
 
 @pytest.fixture
 async def own_around(stack, seeds) -> AsyncIterator[ProcessContext]:
-    """What a sink shares, on this module's database."""
+    """The shared resources of a sink, on this module's database."""
     async with surroundings(stack) as made, await open_pool(seeds.url) as pool:
         yield ProcessContext(pool, made.client, made.admin, made.registry, made.codec, made.clock)
 
@@ -111,7 +111,7 @@ async def test_a_source_in_several_requests(stack, api, codec):
 
 
 async def test_the_same_chunk_twice_counts_once(stack, api, codec):
-    """What is expected is how many different chunks there are."""
+    """The expected number is that of distinct chunks."""
     answer = await post(api, {**BODY, "chunks": [BODY["chunks"][0]] * 3})
     end = codec.decode(FINISHED, record_at(stack, answer.json()["positions"][1]).value())
     assert end["expected_count"] == 1
@@ -185,7 +185,7 @@ async def test_half_a_character_is_refused(api):
     ],
 )
 async def test_a_bad_chunk_is_left_to_the_sink(stack, api, codec, chunk):
-    """What the schema can carry is taken, so that it is counted and named where the others are."""
+    """Any chunk that the schema permits is accepted, so that it is counted and named with the others."""
     sent = {"chunk_no": 0, "content": "a", **chunk}
     answer = await post(api, {**BODY, "chunks": [sent]})
     assert answer.status_code == 202, answer.text
@@ -198,7 +198,7 @@ async def test_a_bad_chunk_is_left_to_the_sink(stack, api, codec, chunk):
 
 @pytest.mark.requirement("R3.25")
 async def test_an_ingest_as_it_is_served(api, seeds):
-    """Counters over its sources, the window, each source, what was refused; conditional."""
+    """Counters over its sources, the window, each source, refused chunks; conditional."""
     ingest_id = str(uuid.uuid4())
     done = {"status": "complete", "decided_at": NOW, "is_full": True, "expected": 4, "revision": 2}
     window = '{"source": "github", "page_to": 3}'
@@ -335,7 +335,7 @@ async def test_a_question_is_embedded_as_the_chunks_were(api, seeds, ns):
         None,
     )
     assert (document["compared_by"], document["complete"], document["exact"]) == (embedder.basis_id, True, True)
-    former = UNFITTED_ID  # of texts without marks it makes the same vectors
+    former = UNFITTED_ID  # for texts without marks it gives the same vectors
     await seeds.run("UPDATE chunk_namespaces SET embedding_model = $2 WHERE ns = $1", ns, former)
     older = (await api.get(SEARCH, params=params)).json()
     assert (older["compared_by"], older["results"][0]["similarity"]) == (former, pytest.approx(1, abs=1e-5))
@@ -404,7 +404,7 @@ async def test_what_a_search_has_embedded_is_paid_by_its_organization(
 
             answers = [await search(question) for question in ("apples", "apples", "pears")]
             assert [answer.json()["compared_by"] for answer in answers] == ["m@2"] * 3
-            assert (await search("figs", "root-key")).status_code == 200  # the operator's, and counted for nobody
+            assert (await search("figs", "root-key")).status_code == 200  # the operator's, not counted
             uses: list[Event[TokensUsed]] = []
 
             async def are_published() -> bool:
@@ -440,7 +440,7 @@ class Embeddings(JsonService):
 
     @property
     def texts(self) -> list[str]:
-        """Of all calls."""
+        """The texts of all calls."""
         return [text for _, _, body in self.asked for text in body["input"]]
 
     def answer(self, body: dict[str, Any]) -> Any:
@@ -451,7 +451,7 @@ class Embeddings(JsonService):
 
 
 async def test_a_vector_that_nothing_has_is_refused(api, seeds, ns):
-    """422 where no chunk has a vector; with words beside it they decide, and what is hidden for its age is counted."""
+    """422 if no chunk has a vector; if the query has words they decide, and chunks hidden by age are counted."""
     await store_namespace(seeds, ns)
     await store_chunk(seeds, ns, 0, content="apples and pears")
     await store_chunk(seeds, ns, 1, content="the outbox", created_at=NOW - timedelta(days=60))
@@ -501,7 +501,7 @@ async def test_what_is_no_search_is_refused(api, seeds, params, field):
 
 @pytest.mark.requirement("R3.25")
 async def test_a_search_is_conditional(api, seeds, ns):
-    """304 while the namespace, its passport and what is asked stay; the version is the namespace's."""
+    """304 while the namespace, its passport and the query are unchanged; the version is the namespace's."""
     await store_namespace(seeds, ns)
     await store_chunk(seeds, ns, 0)
     await bump(seeds, ns)
@@ -547,7 +547,7 @@ async def test_a_search_without_a_moment_is_as_of_the_minute(api, seeds, ns):
 
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:01Z", "9999-12-31T23:59:59Z", "1900-01-01", "-1"])
 async def test_any_moment_may_be_asked_for(api, seeds, ns, moment):
-    """In the years 1 to 9999: what was published later is not found; without a moment it is, at an age of 0."""
+    """Any time in the years 1 to 9999 works: later chunks are not found; without a time they are, at an age of 0."""
     await store_namespace(seeds, ns, ttl_days=36_600)
     for number, year in enumerate((2, 1900, 9999)):
         await store_chunk(seeds, ns, number, published_at=datetime(year, 1, 1, tzinfo=UTC))
@@ -690,7 +690,7 @@ def _since(stack, topic: str, starts: dict[int, int]) -> Sequence[Any]:
 
 @pytest.mark.requirement("R3.25")
 async def test_a_lifecycle_counts_as_the_temperatures_do(api, seeds, ns):
-    """Hot, warm and cold by age to the millisecond; what is marked is in none of them."""
+    """Hot, warm and cold by age to the millisecond; marked chunks are in none of them."""
     await store_namespace(
         seeds, ns, is_hot=True, queries_per_day=120.5, rated_at=NOW, dimensions=3, embedding_model="m@3"
     )
@@ -740,7 +740,7 @@ async def test_a_lifecycle_of_nothing(api, ns):
 
 
 async def test_roles(guarded, seeds, ns):
-    """Only admins ingest, by no other door either; viewers read, and those bound to a user what is open."""
+    """Only admins ingest, by any route; viewers read, and bound callers read open namespaces."""
     for token, status in (("root-key", 202), ("ed-key", 403), ("eye-key", 403), ("ada-key", 403), ("x", 401)):
         assert (await post(guarded, BODY, token)).status_code == status, token
     event = {**SOURCE, "ingest_id": "i", **BODY["chunks"][0]}

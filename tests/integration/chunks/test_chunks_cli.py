@@ -1,4 +1,4 @@
-"""`highwater chunks` against a running API, as a user runs it: what is sent, output, exit status."""
+"""`highwater chunks` against a running API, as a user runs it: requests, output, exit status."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def vector(*values: float) -> bytes:
 
 
 class Document:
-    """A source of a namespace of its own, what is submitted of it, and what is stored."""
+    """A source in its own namespace, its submissions, and the stored state."""
 
     def __init__(self, context: ProcessContext) -> None:
         self.context = context
@@ -160,7 +160,7 @@ async def test_vectors_come_back_bit_by_bit(context: ProcessContext):
             assert await connection.fetchval("SELECT $1::vector::text", vector(1, 2.5)) == "[1,2.5]"
 
 
-# -- what is stored ---------------------------------------------------------------------------------------------------------
+# -- stored state ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("R3.2")
@@ -255,7 +255,7 @@ async def test_another_text_makes_the_vector_stale(document: Document):
 
 
 async def test_a_vector_that_is_made_while_a_new_text_waits_is_stale(document: Document):
-    """The sink planned on a row without one; what it writes is said of the vector that is there by then."""
+    """The sink planned on a row without a vector; its write refers to the vector that exists by then."""
     await document.stores(document.chunk(0, "old"))
     document.begins()
     one = document.chunk(0, "new")
@@ -299,7 +299,7 @@ async def test_an_earlier_offset_never_rolls_a_row_back(document: Document):
 
 @pytest.mark.requirement("R3.24")
 async def test_bad_chunks_are_counted_and_dead_lettered_and_the_others_stored(document: Document):
-    """Each once, with its reason and number; the four counters add up to what was received (R3.24)."""
+    """Each once, with its reason and number; the four counters add up to the number of received chunks (R3.24)."""
     good = document.chunk(0, embedding=vector(1, 2))
     bad = [
         document.chunk(-1),

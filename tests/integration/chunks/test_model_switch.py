@@ -39,7 +39,7 @@ CONTENTS = ["the suite was repaired by Anna", "apples and pears", "partitions of
 
 @pytest.fixture
 async def context(stack, seeds, monkeypatch) -> AsyncIterator[ProcessContext]:
-    """What a worker shares, on this module's database without the namespaces of other tests; it looks often."""
+    """The shared resources of a worker, on this module's database without the namespaces of other tests; it polls often."""
     monkeypatch.setattr(backfill, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(backfill, "TEXTS_MAX", 1)
     async with surroundings(stack) as made, await open_pool(seeds.url) as pool:
@@ -139,7 +139,7 @@ async def test_built_in_vectors_become_those_of_the_local_model(own_settings, se
             assert told["switch"]["made"] == 2
             (checked,) = await check_embedder(own_settings(HIGHWATER_EMBEDDER="local"))
             assert "; 1 namespace in a change of embedding model: 1 vector missing, expected end " in checked.detail
-        assert await next_vectors(context, ns) == 2  # what was made stays
+        assert await next_vectors(context, ns) == 2  # computed vectors stay
         version = await context.pool.fetchval("SELECT version FROM resource_versions WHERE key = $1", f"ns:{ns}")
         asked = Gated(local, 2)
         async with working(seeds, context, asked, older):

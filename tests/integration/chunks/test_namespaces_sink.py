@@ -1,4 +1,4 @@
-"""The sink of namespaces: passports, ratings, and sweeps that take away what is over and nothing else."""
+"""The sink of namespaces: passports, ratings, and sweeps that remove exactly the expired chunks."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def chunk(
 
 
 async def numbers(pool: asyncpg.Pool[asyncpg.Record], table: str, ns: str = "docs") -> list[tuple[str, int]]:
-    """What is in a table."""
+    """The chunk numbers in a table."""
     rows = await pool.fetch(f"SELECT source_id, chunk_no FROM {table} WHERE ns = $1 ORDER BY 1, 2", ns)
     return [tuple(row) for row in rows]
 
@@ -91,12 +91,12 @@ async def sweep(context: ProcessContext, now_ms: int = NOON, offset: int = 5) ->
 
 
 async def published(context: ProcessContext, topic: str = CHUNK_CHANGED) -> list[Mapping[str, Any]]:
-    """What the outbox is to publish in a topic, in order."""
+    """The outbox events of a topic, in order."""
     return await in_outbox(context, topic)
 
 
 async def version(context: ProcessContext, ns: str = "docs") -> int | None:
-    """The version of what is read of a namespace."""
+    """The version of the reads of a namespace."""
     found = await context.pool.fetchval("SELECT version FROM resource_versions WHERE key = $1", f"ns:{ns}")
     return None if found is None else int(found)
 
@@ -112,7 +112,7 @@ async def passports_of(context: ProcessContext, ns: str) -> dict[str, Any]:
 
 
 async def ensure(context: ProcessContext, names: Iterable[str], passports: Passports = PASSPORTS) -> list[Any]:
-    """See to the passports of namespaces; what was logged meanwhile."""
+    """Ensure the passports of namespaces; return the log lines meanwhile."""
     with capture_logs() as logs:
         async with transaction(context.pool) as tx:
             await ensure_passports(tx, names, passports, NOON)
@@ -120,7 +120,7 @@ async def ensure(context: ProcessContext, names: Iterable[str], passports: Passp
 
 
 async def test_a_namespace_has_the_passport_of_the_configuration(context: ProcessContext):
-    """Column by column; one that no file names has the default, which is said once and not at every batch."""
+    """Column by column; a namespace that no file names has the default, which is logged once and not for every batch."""
     assert await ensure(context, ["hard", "new", "hard", "other"]) == [
         ("namespace_unknown", "new"),
         ("namespace_unknown", "other"),
@@ -171,7 +171,7 @@ def rated(ns: str, is_hot: bool, queries_per_day: float, at_ms: int, offset: int
 
 
 async def ratings(context: ProcessContext) -> list[tuple[str, bool, float]]:
-    """What is stored."""
+    """The stored ratings."""
     rows = await context.pool.fetch("SELECT ns, is_hot, queries_per_day FROM chunk_namespaces ORDER BY ns")
     return [tuple(row) for row in rows]
 
@@ -231,7 +231,7 @@ async def test_orphans_are_taken_away_when_their_grace_is_over(context: ProcessC
 
 
 async def test_what_is_taken_away_is_told(context: ProcessContext):
-    """One event a source, the chunks in order with what they were; and a version for what is read of the namespace."""
+    """One event per source, the chunks in order with their former state; and a version for reads of the namespace."""
     for number in (3, 1):
         await chunk(context, number, marked_days=8)
     await chunk(context, 4, source_id="b.md", marked_days=8)
@@ -283,8 +283,8 @@ async def test_without_grace_orphans_go_at_once(context: ProcessContext):
 
 @pytest.mark.requirement("R3.23")
 async def test_cold_chunks_go_only_where_the_passport_says_so(context: ProcessContext):
-    """R3.23: of exactly the TTL none is cold yet; what is published counts, and otherwise when it was made. Elsewhere they are
-    counted and said.
+    """R3.23: at exactly the TTL no chunk is cold yet; the publication time counts, otherwise the creation. Elsewhere they are
+    counted and logged.
     """
     for ns, ttl in (("docs", 365), ("soft", 90), ("hard", 365)):
         await chunk(context, 1, ns=ns, age_days=ttl)

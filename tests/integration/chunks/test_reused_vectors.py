@@ -65,7 +65,7 @@ class Case:
         )  # fmt: skip
 
     async def fill(self) -> list[str]:
-        """Let a worker make what is missing; the texts that it asked for."""
+        """Let a worker compute missing vectors; return the texts that it requested."""
         self.embedder.texts.clear()
         stop = asyncio.Event()
         task = asyncio.create_task(BackfillWorker(self._url, self.context, self.embedder, asyncio.Event()).run(stop))
@@ -114,7 +114,7 @@ async def told_numbers(case: Case) -> list[int]:
 
 @pytest.mark.parametrize("reused_max", [2_000, 10])
 async def test_a_paragraph_on_top_costs_one_vector(case: Case, monkeypatch: pytest.MonkeyPatch, reused_max: int):
-    """Of 200 chunks that move by one only the new text is embedded; also where vectors are moved in several transactions.
+    """When 200 chunks move by one only the new text is embedded; also if vectors are moved in several transactions.
 
     Each moved vector has its event, in a new version of the namespace.
     """
@@ -144,7 +144,7 @@ async def test_a_paragraph_that_is_gone_costs_none(case: Case):
 
 
 async def test_equal_texts_are_embedded_once(case: Case):
-    """Of one batch each text is requested once, and all its chunks get the vector."""
+    """Each text of a batch is requested once, and all its chunks get the vector."""
     await case.edit("a", ["same", "other", "same", "same"])
     await case.edit("b", ["same"])
     assert await case.fill() == ["same", "other"]

@@ -63,7 +63,7 @@ def test_bad_lines_are_reported_kept_and_skipped(environment, tmp_path):
 
 
 def test_a_truncated_file_fails_after_what_was_read(environment, tmp_path):
-    """A gzip file that is interrupted is one line on standard error with what was published."""
+    """An interrupted gzip file gives one line on standard error with the number of published events."""
     path = tmp_path / "torn.gz"
     path.write_bytes(gzip.compress("".join(active(uuid.uuid4().hex) for _ in range(5000)).encode())[:-2000])
     done = run(environment, "publish", TOPIC, str(path))

@@ -17,7 +17,7 @@ _CODES = range(4400, 4500)
 
 
 class Answer(NamedTuple):
-    """The status of an answer, or what a socket's closing code stands for (101: it was let in); a stream has no body."""
+    """The status of an answer, or the status behind a socket's closing code (101: it was accepted); a stream has no body."""
 
     status: int
     body: bytes
@@ -42,7 +42,7 @@ async def ask(
 
 
 async def connect(application: Any, path: str, *, query: str = "", token: str | None = None) -> Answer:
-    """One socket, which says `ping` and is let go."""
+    """One socket, which sends `ping` and is closed."""
     return await _until_answered(
         application,
         {**_scope(path, query, token, []), "type": "websocket", "scheme": "ws", "subprotocols": []},
@@ -76,7 +76,7 @@ class _Http:
         raise AssertionError
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Note what is answered; a stream is left as soon as it begins."""
+        """Note the answer; a stream is left as soon as it begins."""
         if message["type"] == "http.response.start":
             self._status = message["status"]
             if any(name == b"content-type" and b"event-stream" in value for name, value in message["headers"]):

@@ -43,7 +43,7 @@ def _problem(response: httpx.Response, status: int) -> dict[str, Any]:
 
 
 async def test_it_starts_without_its_parts_and_names_them() -> None:
-    """With every part away the API lives, says what is not ready, and answers 503 with Retry-After instead of hanging."""
+    """With every service unavailable the API runs, names them, and answers 503 with Retry-After instead of hanging."""
     port = free_port()
     settings = read_settings(
         {
@@ -339,7 +339,7 @@ async def test_what_became_of_a_rebuild_is_asked_by_its_position(http, seeds: Se
 
 @pytest.mark.requirement("R0.12")
 async def test_pending_is_the_formula_over_current_subscriptions(http, api: Api, seeds: Seeds) -> None:
-    """Pending = head minus high-water mark over what is subscribed now, never negative; due and trigger follow the rules."""
+    """Pending = head minus high-water mark over the current subscriptions, never negative; due and trigger follow the rules."""
     for name, insights in (("p1", 12), ("p2", 3), ("p3", 9), ("p4", 2)):
         await seeds.channel(name, insights)
     await seeds.user("pen", ["p1", "p2", "p3", "p4"], plan="pro")

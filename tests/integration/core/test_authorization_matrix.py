@@ -1,6 +1,6 @@
-"""Every operation of the API, by every kind of principal, on what is its own, on what is others', and on what does not exist.
+"""Every operation of the API, by every kind of principal, on its own resources, on others', and on missing ones.
 
-What is expected is worked out here from each route's declaration by rules of this file's own, written as sentences of
+The expected status is computed here from each route's declaration by independent rules, written as sentences of
 `docs/authorization.md`; nothing of `api/core/guard.py` is used.
 """
 
@@ -32,7 +32,7 @@ from tests.integration.core.asking import Answer, ask, connect
 from tests.integration.jobs.watching import store_job
 from tests.integration.queries.pipeline import store_run
 
-# Whose what is named is: A's, B's, or nothing's.
+# The owner of the named resource: A, B, or none.
 PLACES = ("a", "b", "none")
 USERS = {place: str(uuid.uuid4()) for place in PLACES}
 ORGS = {"a": "acme", "b": "bolt", "none": "no-such-org"}
@@ -45,7 +45,7 @@ AT_ONCE = 6
 
 
 class Who(NamedTuple):
-    """A kind of principal. `token` None: it sends none; `role` None: it is nobody."""
+    """A kind of principal. `token` None: it sends none; `role` None: it is anonymous."""
 
     name: str
     token: str | None
@@ -57,7 +57,7 @@ class Who(NamedTuple):
 
     @property
     def is_bound(self) -> bool:
-        """Whether it reaches only what is somebody's; an admin reaches all."""
+        """Whether it is bound to a user or an organization; an admin reaches all."""
         return self.role is not Role.ADMIN and (self.user is not None or self.org is not None)
 
 
@@ -86,7 +86,7 @@ def _setting(who: Who) -> str:
     return f"{who.role.label}:{who.token}{bound}" + (f":{ORGS[who.org]}" if who.org else "")
 
 
-# -- what is expected -------------------------------------------------------------------------------------------------------
+# -- expected status --------------------------------------------------------------------------------------------------------
 
 OF_USERS = {
     OwnedBy.USER,
@@ -105,7 +105,7 @@ LET_IN = "let in"
 
 
 def expected(access: Access, who: Who, place: str) -> int | str:
-    """401, 403, 404, or that it is let in."""
+    """Return 401, 403, 404, or that it is admitted."""
     if access.role is None:
         return LET_IN if access.token is None else 401
     if who.role is None:
@@ -132,7 +132,7 @@ def _of_bound(access: Access, who: Who, role: Role, place: str) -> int | str:
         return 403  # it reads for no organization, for any blob
     is_own = access.owned_by in OF_USERS and who.user == place
     if access.owned_by is OwnedBy.QUERY:
-        is_own = is_own and who.org is not None  # nobody else would pay
+        is_own = is_own and who.org is not None  # no other organization would pay
     is_of_org = access.owned_by in OF_ORGS and who.org == place
     if access.owned_by is OwnedBy.SUBMISSION:
         is_own, is_of_org = is_own and is_of_org, is_of_org and who.user is None
@@ -141,7 +141,7 @@ def _of_bound(access: Access, who: Who, role: Role, place: str) -> int | str:
     return 403 if is_of_org else others
 
 
-# -- what is asked ----------------------------------------------------------------------------------------------------------
+# -- requests ---------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -183,7 +183,7 @@ class Request(NamedTuple):
     place: str
 
 
-# Of an operation what its query and its body say, of whose things it speaks.
+# The query and the body of an operation, which name the owner.
 QUERIES: dict[str, Callable[[str], str]] = {
     "GET /api/predictions": lambda place: f"user={USERS[place]}",
     "GET /api/chunks/search": lambda place: f"ns={SPACES[place]}",
@@ -315,7 +315,7 @@ async def _has_coordinator(settings: Settings) -> bool:
 
 
 async def _made(seeds: Seeds, place: str) -> dict[str, str]:
-    """What is named in paths of somebody's things."""
+    """The named parts of paths of an owner's resources."""
     user, org = USERS[place], ORGS[place]
     ids = {name: str(uuid.uuid4()) for name in ("job_id", "presentation_id", "request_id", "ingest_id")}
     if place != "none":
@@ -372,7 +372,7 @@ def _outcome(request: Request, answer: Answer) -> int | str:
 
 
 def test_everybody_reaches_what_the_declarations_say(answers: dict[tuple[Who, Request], Answer]) -> None:
-    """Each operation, by each principal, on its own, others' and nobody's: let in, 401, 403 or 404 as declared."""
+    """Each operation, by each principal, on own, others' and unowned resources: admitted, 401, 403 or 404 as declared."""
     wrong = [
         f"{request.method} {request.path} of {request.place} by {who.name}: "
         f"{answer.status}, not {expected(request.access, who, request.place)}: {answer.body[:200]!r}"
@@ -446,7 +446,9 @@ async def _query(world: World, who: str, user: str = "a", **more: str) -> tuple[
 
 
 async def test_what_is_paid_needs_an_editor_and_an_organization(world: World) -> None:
-    """A job and a query, by their own routes and through events: no viewer's key or session, and none that has nobody to pay."""
+    """A job and a query, by their own routes and through events: a viewer's key or session is refused, and so is one without an
+    organization.
+    """
     deck = {"query": "why?"}
     for who in ("viewer", "viewer-a", "viewer-user", await world.session_of("a")):
         assert await _job(world, who, "generation", deck) == 403, who

@@ -1,4 +1,4 @@
-"""Connections under limits, over real sockets: what is too large, too slow or too many ends, and takes no memory."""
+"""Connections under limits, over real sockets: large, slow or surplus ones are closed, and take no memory."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def answer(connection: socket.socket) -> bytes:
 
 
 def status(found: bytes) -> int:
-    """Of the first answer; 0: there is none."""
+    """The status of the first answer; 0: there is none."""
     return int(found.split(b" ", 2)[1]) if found else 0
 
 
@@ -186,7 +186,7 @@ def test_a_slow_body_ends_and_a_steady_one_does_not(served: Served):
     with contextlib.suppress(ConnectionError):
         for _ in range(30):
             drip.sendall(b"x")
-            time.sleep(SECONDS / 10)  # the pace of the client is what is tested
+            time.sleep(SECONDS / 10)  # the pace of the client is tested
     assert status(answer(drip)) == 408
     steady = served.open(POST + b"Connection: close\r\nContent-Length: 4000\r\n\r\n")
     for _ in range(20):
@@ -218,7 +218,7 @@ def test_connections_have_a_number():
         held = [served.open() for _ in range(4)]
         wait_until(lambda: served.held == 4, "all are there")
         found = answer(served.open(REQUEST + b"\r\n"))
-        assert status(found) in (0, 429)  # 0: the answer was overtaken by the end of what nobody read
+        assert status(found) in (0, 429)  # 0: the answer was overtaken by the end of unread data
         held.pop().close()
         wait_until(lambda: served.held == 3, "there is room")
         assert status(answer(served.open(REQUEST + b"Connection: close\r\n\r\n"))) == 200
@@ -233,7 +233,7 @@ def test_what_is_no_http_is_told_so(served: Served):
 
 
 def test_a_socket_stands_longer_than_a_request_may(served: Served):
-    """Its time ended with its handshake: what is said a second later is answered, and no 408 comes between."""
+    """Its timeout ended with its handshake: a message a second later is answered, and no 408 comes between."""
     with connect(f"ws://127.0.0.1:{served.port}/") as connection:
         with pytest.raises(TimeoutError):
             connection.recv(2 * SECONDS)

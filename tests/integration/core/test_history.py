@@ -30,7 +30,7 @@ MINUTES = "SELECT at_ms, figures::text FROM history_samples ORDER BY at_ms"
 
 @pytest.fixture
 async def services(own_settings: Callable[..., Settings], seeds: Seeds) -> AsyncIterator[Services]:
-    """What an API process stands on, without an API, and no rows yet."""
+    """The services of an API process, without an API, and without rows."""
     await seeds.run("DELETE FROM history_samples")
     made = make_services(own_settings(), MovableClock())
     await made.start()
@@ -85,7 +85,7 @@ async def test_rows_older_than_a_day_are_deleted(services: Services, seeds: Seed
 
 
 async def test_stages_are_timed_from_their_capture(services: Services, seeds: Seeds) -> None:
-    """Of the stages that ended within the minute, as the events of runs report them."""
+    """The stages that ended within the minute, as the events of runs report them."""
     run = "00000000-0000-4000-8000-000000000001"
     for place, (status, seconds) in enumerate((("ANALYZING", -90), ("ANALYZED", -40), ("RESPONDING", -30))):
         await seeds.insert(

@@ -31,7 +31,7 @@ CONFIG = Path(__file__).with_name("schemathesis.toml")
 
 @pytest.fixture(scope="module")
 def own_settings(own_settings: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Nobody is refused for sending too much, which is what this does; no relay runs here that would empty the outbox."""
+    """No request is refused for its rate, which this test would exceed; no relay runs here that would empty the outbox."""
     plans = tmp_path_factory.mktemp("plans") / "plans.toml"
     plans.write_text("[plans.enterprise]\nrequests_per_minute = 1000000\n", encoding="utf-8")
     bounds = {"HIGHWATER_LIVE_REQUESTS_MAX": 1_000_000, "HIGHWATER_SHED_OUTBOX_SECONDS": 3_600}
@@ -94,7 +94,7 @@ async def test_the_api_answers_as_its_document_says(guarded: Api, tmp_path: Path
     done = fuzz(guarded.url, report)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
     found = statuses(report)
-    # What shows that it got somewhere: reads and writes were answered, and refusals of every kind were seen.
+    # Proof of coverage: reads and writes were answered, and refusals of every kind were seen.
     assert found.total() > 1_000
     assert {200, 202, 404, 405, 422} <= set(found)
     assert not {status for status in found if status >= 500}

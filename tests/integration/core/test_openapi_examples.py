@@ -33,7 +33,7 @@ def own_settings(own_settings: Any) -> Any:
 
 @pytest.fixture(scope="module")
 async def seeds(seeds: Seeds) -> Seeds:
-    """What the examples name."""
+    """The resources named by the examples."""
     ids = await seeds.channel("kafka", 4)
     await seeds.user("ada", ["kafka"])
     await seeds.rebuild("ada", [cluster("consumers", ids[:3]), cluster("rebalances", ids[3:])])

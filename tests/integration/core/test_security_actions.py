@@ -1,4 +1,4 @@
-"""The log of refused and privileged actions: complete for what was done, bounded for what was tried, and without secrets."""
+"""The log of refused and privileged actions: complete for actions, bounded for attempts, and without secrets."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_a_refusal_says_who_was_refused_what(guarded: Api, stack: Stack, c
 
 
 async def test_a_wrong_key_and_a_wrong_sign_in_are_recorded(guarded: Api, stack: Stack, codec: Codec):
-    """401 of the API and of the dashboard's form; neither holds what was tried, nor the query."""
+    """401 of the API and of the dashboard's form; neither contains the key or the query."""
     tried = fresh("tried")
     asked = await guarded.get("/api/users/ada/feed", tried, params={"token": tried})
     async with guarded.client() as client:
@@ -134,7 +134,7 @@ async def test_a_flood_leaves_a_handful_of_records(own_settings: Any, stack: Sta
 async def test_without_kafka_the_outbox_takes_the_record_and_without_both_nothing_is_done(
     guarded: Api, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
 ):
-    """A privileged action whose record nobody takes is a 503 and has no effect."""
+    """A privileged action whose record cannot be stored is a 503 and has no effect."""
 
     async def fail(*_: Any) -> None:
         raise UnavailableError("gone")

@@ -57,7 +57,7 @@ async def test_the_api_speaks_tls(authority: Authority, own_settings):
 
 
 def test_clients_name_an_authority(authority: Authority, own_settings, tmp_path: Path):
-    """The Python client by `ca_file`; without it nobody is trusted. A command trusts the certificate of its own settings."""
+    """The Python client by `ca_file`; without it no server is trusted. A command trusts the certificate of its own settings."""
     other = encrypted(authority, "elsewhere")["HIGHWATER_TLS_CERT_FILE"]
     settings = own_settings(**encrypted(authority, "127.0.0.1"))
     with running_api(settings, is_awaited=False) as api:

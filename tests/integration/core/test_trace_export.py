@@ -1,4 +1,4 @@
-"""Spans to a real collector: taken, refused, or nobody there, and the work that made them never waits."""
+"""Spans to a real collector: accepted, refused, or without a collector; the traced work never waits."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Socket:
 
     @property
     def is_taken(self) -> bool:
-        """Whether it was let in."""
+        """Whether it was admitted."""
         return self.answer.startswith("40")
 
     def ask(self, event: str, message: Any) -> Any:
@@ -145,7 +145,7 @@ def test_a_key_stands_in_no_address_and_on_no_page(api: Api) -> None:
     ],
 )
 def test_a_page_holds_what_a_key_may_see(api: Api, who: str, path: str, says: str, holds_back: str) -> None:
-    """What somebody may not do is not hidden in the page that he is sent: it is not in it."""
+    """A forbidden element is not hidden in the user's page: it is absent."""
     with signed_in(api, who) as browser:
         found = browser.get(path).text
     assert says in found
@@ -164,7 +164,7 @@ def test_a_page_listens_to_the_browser_it_was_sent_to(api: Api) -> None:
 
 
 def test_a_socket_gets_no_second_page(api: Api) -> None:
-    """One that is let in for a page of its own asks for another's by a message of its own, and is refused."""
+    """A socket that was admitted for its own page requests another's by its own message, and is refused."""
     with signed_in(api, "admin") as admin, signed_in(api, "viewer") as viewer:
         theirs, own = page_id(admin.get(LETTERS).text), page_id(viewer.get(LETTERS).text)
         asked = {"client_id": theirs, "tab_id": "t", "document_id": "d", "next_message_id": 0}

@@ -54,7 +54,7 @@ class Provider:
         return httpx.post(url, data=form)
 
     def id_token(self, who: str, *, client_id: str = "highwater-web", issuer: str | None = None) -> str:
-        """A token for somebody, as another program that uses this provider gets it; `issuer` is how it addresses it."""
+        """A token for a user, as another program that uses this provider gets it; `issuer` is how it addresses it."""
         base, back = issuer or self.url, "http://127.0.0.1/back"
         asked = {"client_id": client_id, "redirect_uri": back, "response_type": "code", "scope": "openid"}
         url = str(httpx.URL(f"{base}/oauth2/authorize", params=asked))
@@ -115,12 +115,12 @@ def sign_in(browser: httpx.Client, provider: Provider, who: str, wanted: str = "
 
 
 async def status_of(api: Api, token: str, path: str) -> int:
-    """What a read with this token is answered with."""
+    """The answer to a read with this token."""
     return (await api.get(path, token)).status_code
 
 
 async def test_a_token_of_the_provider_is_a_bearer_token(api: Api, provider: Provider) -> None:
-    """It reads what is its user's and nothing else; nobody is let in without one."""
+    """It reads its user's resources only; a request without one is refused."""
     token = provider.id_token("ada")
     assert await status_of(api, token, "/api/users/ada/feed") == 200
     assert await status_of(api, token, "/api/users/bob/feed") == 403
@@ -130,7 +130,7 @@ async def test_a_token_of_the_provider_is_a_bearer_token(api: Api, provider: Pro
 
 
 async def test_a_token_that_does_not_fit_is_refused(api: Api, provider: Provider) -> None:
-    """Another client's, another issuer's, a changed one, one of somebody without a role here: 401 with the reason."""
+    """Another client's, another issuer's, a changed one, one of a user without a role here: 401 with the reason."""
     head, payload, signature = provider.id_token("ada").split(".")
     by_address = provider.url.replace("localhost", "127.0.0.1")
     for token, why in (
@@ -179,7 +179,7 @@ async def test_signing_in_makes_a_session_that_signing_out_ends(api: Api, provid
 
 
 def test_an_answer_that_this_browser_did_not_ask_for_signs_nobody_in(api: Api, provider: Provider, browser) -> None:
-    """Somebody else's code, a state of another attempt, the same answer twice: 401 and no cookie."""
+    """Another user's code, a state of another attempt, the same answer twice: 401 and no cookie."""
     with httpx.Client(base_url=api.url, timeout=SECONDS) as attacker:
         theirs = provider.consent(begin(attacker), sub="root").headers["location"]
     assert browser.get(theirs).status_code == 401
@@ -213,7 +213,7 @@ def test_somebody_who_is_refused_is_told_so(provider: Provider, browser) -> None
 
 @pytest.mark.parametrize("wanted", ["https://evil.example/", "//evil.example", "/\t/evil.example", '/"><script>'])
 def test_a_sign_in_leads_to_pages_of_ours_only(provider: Provider, browser, wanted: str) -> None:
-    """A link to it sends nobody elsewhere, and puts nothing into the page."""
+    """A link to it redirects to no other site, and puts nothing into the page."""
     landed = sign_in(browser, provider, "ada", wanted)
     assert landed.status_code == 200
     assert "evil" not in landed.text

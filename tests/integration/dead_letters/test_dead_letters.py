@@ -1,4 +1,4 @@
-"""`highwater dlq` against the real parts: what is done with a letter leaves its trace, and nothing is done twice unaware."""
+"""`highwater dlq` against the real services: every action on a letter leaves its trace, and no action is repeated unnoticed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bury(stack):
 
 
 def listed(environment: dict[str, str], offset: int) -> dict[str, Any]:
-    """What `list` says of a letter."""
+    """The output of `list` for a letter."""
     letters = printed(run(environment, "dlq", "list", TOPIC, "--json"))
     return next(one for one in letters if one["position"] == f"{TOPIC}.dlq/0/{offset}")
 
@@ -77,7 +77,7 @@ def test_an_edit_mends_what_its_bytes_meant(environment, bury, stack):
     edit = ("dlq", "edit", TOPIC, str(offset), "--set", "role=editor", "--json")
     dry = printed(run(environment, *edit, "--dry-run"))
     assert (dry["position"], [one["field"] for one in dry["changes"]]) == (None, ["role", "key"])
-    assert run(environment, *edit).returncode == 2  # nobody can be asked, so --yes is needed
+    assert run(environment, *edit).returncode == 2  # there is no terminal to confirm on, so --yes is needed
     done = printed(run(environment, *edit, "--yes"))
     assert tail(environment, TOPIC, 1)[0]["position"] == done["position"] == sent(environment, user)["position"]
     assert sent(environment, user)["headers"]["ce_id"].startswith("77-edited-")
@@ -150,7 +150,7 @@ def test_what_cannot_be_sent_fails_after_the_rest(environment, bury):
 
 
 def test_a_drop_is_told(environment, bury):
-    """What is deleted is counted in one event that names the last of them."""
+    """Deleted letters are counted in one event that names the last of them."""
     last = bury(b"x")
     count = printed(run(environment, "dlq", "drop", TOPIC, "--yes", "--json", "--note", "test"))["dropped"]
     told = tail(environment, HANDLED, 1)[0]["value"]

@@ -49,7 +49,7 @@ def unpack_last_release(folder: Path) -> None:
 
 
 class Versions:
-    """Which version each role is started with; the files of both, and what is to be set and unset for each."""
+    """The version with which each role is started; the files of both, and the settings to be set and unset for each."""
 
     def __init__(self, folder: Path) -> None:
         self.old = folder / "last-release"
@@ -122,7 +122,7 @@ class Clients:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End after what is in progress."""
+        """End after the requests in progress."""
         self._ended.set()
         for thread in self._threads:
             thread.join()
@@ -200,7 +200,7 @@ class Rollout:
         self._ground = ground
         self._versions = versions
         self._clients = clients
-        self._awaited = awaited  # until what is written is read, under the name of a step
+        self._awaited = awaited  # until written data is read, under the name of a step
         self.seconds: dict[str, float] = {}
 
     def to(self, version: Path) -> None:

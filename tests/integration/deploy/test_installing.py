@@ -27,7 +27,7 @@ from highwater.deploy.local.fetch import MARKER_NAME, REDIS_SERVERS, UNFINISHED_
 
 ROOT = Path(__file__).resolve().parents[3]
 WAIT_SECONDS_MAX = 60.0
-# Of the real lock: what the last step needs, a package of thousands of files, and one that comes after it.
+# Packages of the real lock: the needs of the last step, a package of thousands of files, and a later one.
 PACKAGES = ("numpy", "setuptools", "six")
 FETCH = """
 import sys
@@ -64,7 +64,7 @@ def checkout(tmp_path: Path) -> Path:
     lock = (ROOT / "requirements.lock").read_text()
     found = [re.search(rf"^{name}==.*?(?=^\S|\Z)", lock, re.DOTALL | re.MULTILINE) for name in PACKAGES]
     (folder / "requirements.lock").write_text("".join(one[0] for one in found if one is not None))
-    # What `fetch` leaves for this empty lock: its downloads are the other test.
+    # The files that `fetch` leaves for this empty lock: its downloads are the other test.
     share = folder / ".venv" / "share" / "highwater"
     share.mkdir(parents=True)
     (share / MARKER_NAME).write_text(hashlib.sha256(b"# none\n").hexdigest())
@@ -149,7 +149,7 @@ class _Maven:
                 self.wfile.write(body)
 
             def log_message(self, *_arguments: Any) -> None:
-                """Nobody reads it."""
+                """Log nothing."""
 
         self.released = threading.Event()
         self.server = _Server(("127.0.0.1", 0), Handler)
@@ -202,7 +202,7 @@ def maven() -> Iterator[_Maven]:
 
 
 def test_files_that_arrived_before_a_kill_are_not_downloaded_again(maven: _Maven, tmp_path: Path) -> None:
-    """Killed with one file half there, the next run downloads that file alone; what it installs is what was locked."""
+    """Killed with one half-downloaded file, the next run downloads that file alone; the installed files are the locked ones."""
     home, share, lock = tmp_path / "home", tmp_path / "share", tmp_path / "jars.lock"
     (home / ".config").mkdir(parents=True)
     (home / ".config" / "jgo.conf").write_text(f"[repositories]\nhere = {maven.url}\n")

@@ -28,6 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from highwater.deploy.local.control import await_ready, start_detached, status, stop
 from highwater.deploy.local.errors import (
     AlreadyRunningError,
+    LocalStackError,
     MisconfiguredError,
     NotReadyYetError,
     PartFailedError,
@@ -83,7 +84,7 @@ def password_of(address: str) -> str:
 
 
 def open_to_others(folder: Path) -> dict[str, str]:
-    """Of a folder and all in it: what group or others may do anything with, and its mode."""
+    """Files of a folder that group or others may access, with their mode."""
     found = {}
     for root, _, names in os.walk(folder):
         for path in (Path(root), *(Path(root, name) for name in names)):
@@ -139,7 +140,7 @@ def test_all_services_answer_their_clients(stack: LocalStack):
 
 @pytest.mark.requirement("R2.2", "R2.3")
 def test_what_must_not_go_and_what_may_have_a_redis_each(stack: LocalStack):
-    """R2.2, R2.3: one keeps all, in a log and a snapshot every 15 minutes; the other writes nothing and lets go of some."""
+    """R2.2, R2.3: one keeps all, in a log and a snapshot every 15 minutes; the other writes nothing and evicts keys."""
     with (
         redis.Redis.from_url(stack.addresses.redis) as kept,
         redis.Redis.from_url(stack.addresses.redis_cache) as cache,
@@ -184,7 +185,7 @@ def test_postgresql_gives_nobody_the_machine(stack: LocalStack, private_dir: Pat
 
 
 def test_postgresql_asks_for_the_password(stack: LocalStack):
-    """Without it, with a wrong one and as another role nobody gets in; what it stores of it is a SCRAM verifier."""
+    """Without it, with a wrong one and as another role the login fails; only a SCRAM verifier of it is stored."""
     address = stack.addresses.database
     password = password_of(address)
     for wrong in (f"highwater:{password}x@", "highwater:highwater@", "highwater@"):
@@ -226,12 +227,12 @@ def test_a_cluster_that_trusted_everybody_asks_for_the_password_from_the_next_st
 
 
 def test_only_its_owner_may_open_anything_in_the_data_folder(stack: LocalStack):
-    """Of the whole tree, with all services running: folders are 0700, files 0600."""
+    """In the whole tree, with all services running: folders are 0700, files 0600."""
     assert open_to_others(stack.data_dir) == {}
 
 
 def test_no_password_is_in_a_command_line_or_a_log(stack: LocalStack):
-    """What every user of the machine may read (arguments of processes) and what is copied into tickets (logs) holds none."""
+    """Arguments of processes, which every user of the machine may read, and logs, which are copied into tickets, contain none."""
     passwords = {password_of(address) for address in (stack.addresses.database, stack.addresses.redis)}
     assert min(len(password) for password in passwords) >= 43
     lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
@@ -282,7 +283,7 @@ def test_a_given_address_is_used_and_a_taken_port_avoided(stack: LocalStack, pri
 def test_a_given_address_that_does_not_answer_is_named(
     stack: LocalStack, private_dir: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The error names the part, and what had been started is stopped again."""
+    """The error names the service, and the started ones are stopped again."""
     monkeypatch.setattr("highwater.deploy.local.stack.GIVEN_SECONDS_MAX", 0.0)
     known = stack.addresses
     given = Addresses(known.kafka, known.schema_registry, "postgresql://nobody@127.0.0.1:1/nothing")
@@ -300,6 +301,8 @@ def test_an_asked_for_port_that_is_taken_is_an_error(tmp_path: Path):
         assert ports.take("api", taken) > taken
         with pytest.raises(PortTakenError, match=str(taken)):
             ports.take("api", 8080, explicit=taken)
+        with pytest.raises(LocalStackError, match=r"203\.0\.113\.7 is not an address of this machine"):
+            ports.take("api", 8080, host="203.0.113.7")
         ports.release()
     assert PortBook(tmp_path).take("api", taken) > taken, "the port of the last start is kept"
 
@@ -380,7 +383,7 @@ def test_a_role_that_refuses_a_setting_ends_the_start(plan: Plan, is_oneshot: bo
 
 
 def test_a_part_that_is_late_is_waited_for_and_the_rest_stays(plan: Plan, private_dir: Path, monkeypatch):
-    """The start says what is late and leaves everything running; a second one waits on, until all is ready."""
+    """The start names the late service and leaves everything running; a second one continues to wait, until all is ready."""
     slow = private_dir / "bin" / "redis-server"
     slow.parent.mkdir()
     # Taken before the installed one, as a server of the system is; it is there after three seconds.

@@ -42,7 +42,7 @@ def recover(settings: Settings) -> None:
 
 
 def command(ground: Ground, *arguments: str) -> str:
-    """What a command of today's version prints on the installation."""
+    """The output of a command of today's version on the installation."""
     environment = {**os.environ, **ground.environment}
     done = subprocess.run(
         [*PROGRAM, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=300

@@ -259,7 +259,7 @@ def is_read(environment: dict[str, str]) -> bool:
 
 
 def verified(environment: dict[str, str]) -> dict[str, Any]:
-    """What `highwater verify` prints."""
+    """The output of `highwater verify`."""
     done = subprocess.run(
         [*PROGRAM, "verify", "--json"], env=environment, capture_output=True, text=True, check=False, timeout=900
     )

@@ -51,13 +51,13 @@ def highwater(folder: Path, *arguments: str, stdin: str = "", **more: str) -> su
 
 
 def status(folder: Path) -> dict[str, Any]:
-    """What `status` says."""
+    """The output of `status`."""
     found: dict[str, Any] = json.loads(highwater(folder, "status", "--json").stdout)
     return found
 
 
 def pid_of(folder: Path, name: str) -> int:
-    """Of a part."""
+    """The process number of a service."""
     return int(next(part["pid"] for part in status(folder)["parts"] if part["name"] == name))
 
 

@@ -80,7 +80,7 @@ class Brokers:
             return subprocess.Popen(command, cwd=self.folder / name, stdout=log, stderr=log)
 
     def leaders(self) -> dict[str, list[int]]:
-        """Of every topic, internal ones too: how many replicas of each partition are in sync, 0 where none leads."""
+        """Every topic, internal ones too: how many replicas of each partition are in sync, 0 without a leader."""
         metadata = AdminClient({"bootstrap.servers": self.addresses, "log_level": 0}).list_topics(timeout=10)
         return {
             name: [len(one.isrs) if one.leader >= 0 and one.error is None else 0 for one in topic.partitions.values()]

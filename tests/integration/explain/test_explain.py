@@ -1,4 +1,4 @@
-"""Explanations over a real log: what is served now is followed back to the insight, by the library, the API and its roles."""
+"""Explanations over a real log: a served result is followed back to the insight, by the library, the API and its roles."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.integration.connecting import fresh, send, until
 
 NOW_MS = 1_795_000_000_000
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
-# Of what has no cause, as a producer of somebody else's writes it.
+# Events without a cause, as a foreign producer writes them.
 TRACEPARENT = f"00-{TRACE_ID}-00f067aa0ba902b7-01".encode()
 KINDS = ["insight", "advance", "dirty", "novelty", "request", "rebuild", "bump", "served"]
 
@@ -201,7 +201,7 @@ async def test_a_page_leads_back_to_the_result(stack, seeds: Seeds, codec: Codec
 
 
 async def test_a_season_is_read_whole_from_the_log(stack, seeds: Seeds, codec: Codec, explainer: Explainer) -> None:
-    """Its changes in order, none of another season of the same partition; one nobody has heard of has none."""
+    """Its changes in order, none of another season of the same partition; an unknown one has none."""
     season, log = fresh("season"), Log(stack.kafka, codec)
     place = (await _page(log, seeds, season))["change"]
     other = {

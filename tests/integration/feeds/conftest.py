@@ -1,4 +1,4 @@
-"""What tests of feeds share: parts on a clock that stands still, and models that misbehave on order."""
+"""Shared parts of the tests of feeds: services on a stopped clock, and models that misbehave on demand."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Store:
-    """An own database with a sink, and what is asked of it."""
+    """An own database with a sink, and its queries."""
 
     def __init__(self, context: ProcessContext) -> None:
         self.context = context
@@ -220,7 +220,7 @@ async def test_cancelled_at_any_moment_it_goes_on(store: Store):
 
 
 async def test_two_workers_share_nothing(store: Store):
-    """Of two workers one works: one fit, one event; when it stops the other takes its place."""
+    """One of two workers is active: one fit, one event; when it stops the other takes its place."""
     await store.ingest(1_300)
     held = "SELECT count(*) FROM leases WHERE kind = 'embed' AND expires_at > now()"
 
@@ -361,7 +361,7 @@ async def vectors_in(store: Store, basis_id: str) -> list[bytes]:
 
 
 async def test_a_roll_out_that_is_no_longer_wanted_is_called_off(store: Store, service: Service):
-    """The service is taken out of the settings half-way: what was made in its basis is dropped, nothing was switched."""
+    """The service is removed from the settings half-way: its vectors are dropped, and no switch happened."""
     await store.ingest(150)
     remote = store.remote(service.url, "one")
     for _ in range(2):
@@ -408,8 +408,8 @@ async def test_a_silent_service_changes_nothing(store: Store, service: Service, 
 
 
 async def test_the_local_model_reads_behind_the_sink(store: Store):
-    """Insights have a vector of the active basis at once, the model's follow, of what was there and of what comes; each is the
-    one that the model gives for the text. Taken out of the settings, nothing of it is left.
+    """Insights have a vector of the active basis at once, the model's follow, for stored and new ones; each is the
+    one that the model gives for the text. If it is removed from the settings, nothing of it is left.
     """
     await store.ingest_foreign()
     await store.ingest(70)
@@ -496,7 +496,7 @@ async def test_a_window_is_compared_by_the_model_where_it_has_read_all(store: St
 
 
 async def test_rows_of_an_older_store_are_in_the_unfitted_basis(store: Store):
-    """What was stored before there were bases names the unfitted one, which is active until another is."""
+    """Rows from before bases existed name the unfitted one, which is active until another is."""
     assert await store.active() == UNFITTED_ID
     kind, content = await store.context.pool.fetchrow(QUERIES["read_basis"], UNFITTED_ID)
     assert (kind, Basis.from_bytes(content).basis_id) == ("hashed", UNFITTED_ID)

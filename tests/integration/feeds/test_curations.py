@@ -1,4 +1,4 @@
-"""What a reader says of clusters, on real parts: stored in the order of the log, in the next version, until it is undone."""
+"""Curations of clusters on real services: stored in the order of the log, in the next version, until they are undone."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Reader(Case):
         return await in_transaction(self.context, sink, events)
 
     async def held(self) -> list[tuple[str, int]]:
-        """Labels of what is held, and offsets, in the order of the log."""
+        """Labels of the stored curations, and offsets, in the order of the log."""
         query = (
             "SELECT curation->>'label', source_offset FROM cluster_curations WHERE user_id = $1 ORDER BY source_offset"
         )
@@ -160,7 +160,7 @@ async def test_an_undo_of_a_curation_that_rests_makes_no_version(reader: Reader)
 
 
 async def test_an_erasure_voids_what_was_said_before_it(reader: Reader):
-    """In the batch of the erasure too; what is said for nobody is skipped."""
+    """In the batch of the erasure too; a curation without a user is skipped."""
     one, _ = await reader.clusters()
     said = reader.says("rename", cluster_id=one, label="x")
     erased = event(USER_ERASED, {"user_id": reader.user, "ts": 1}, arrived_ms=NOW_MS + 50)
@@ -192,7 +192,7 @@ async def seen(seeds: Seeds) -> list[str]:
 
 
 async def sink_takes(stack: Stack, context: ProcessContext, seeds: Seeds, answer: httpx.Response) -> None:
-    """The sink of users stores what was accepted."""
+    """The sink of users stores the accepted events."""
     (position,) = answer.json()["positions"]
     record, place = record_at(stack, position), parse_position(position)
     value = context.codec.decode(CLUSTERS_CURATED, record.value())

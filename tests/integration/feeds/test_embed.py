@@ -1,4 +1,4 @@
-"""The embed worker against a scripted service: vectors are filled in, and what cannot be embedded is given up in time."""
+"""The embed worker against a scripted service: vectors are filled in, and texts that cannot be embedded are given up in time."""
 
 from __future__ import annotations
 

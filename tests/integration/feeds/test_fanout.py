@@ -97,7 +97,7 @@ async def test_a_channel_without_subscribers_is_announced(context: ProcessContex
 
 
 async def test_a_subscription_to_a_quiet_channel_is_answered(stack: Stack, context: ProcessContext, fanout: Fanout):
-    """Who subscribes hears of the head at once; a channel without insights has nothing to tell."""
+    """A subscriber gets the head at once; a channel without insights has none."""
     user, quiet, empty = fresh("u"), await channel_with(context, 9, []), await channel_with(context, 0, [])
     with Reader(stack.kafka, NOVELTY) as reader:
         await in_transaction(context, fanout, [subscribed(user, [quiet, empty, fresh("unknown")])])

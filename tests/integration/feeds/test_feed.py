@@ -127,7 +127,7 @@ async def _fed(seeds: Seeds, user: str, channel: str) -> list[str]:
 
 
 async def test_whoever_has_a_new_version_is_served_no_older_one(http, api: Api, seeds: Seeds) -> None:
-    """Redis answers one call too late and keeps the head before: the new version is served once nobody trusts that."""
+    """Redis answers one call too late and keeps the former head: the new version is served once no process trusts that."""
     ids = await seeds.channel("f19", 4)
     await seeds.rebuild("fin", [cluster("a", ids[:2])])
     old = await http.get("/api/users/fin/feed")
@@ -234,7 +234,7 @@ async def _store_old_form(seeds: Seeds, user: str) -> None:
 
 
 async def test_a_feed_of_another_form_is_built_anew(http, api: Api, seeds: Seeds) -> None:
-    """What was stored before items said since when is as good as aged: the next read builds another, and once."""
+    """A document from before items had their version counts as aged: the next read builds another, and once."""
     for user, query in (("old-1", ""), ("old-2", "?since=0")):
         ids = await seeds.channel(f"f-{user}", 2)
         await seeds.rebuild(user, [cluster("a", ids)])
@@ -435,7 +435,7 @@ async def test_redis_never_goes_back(redis_url) -> None:
 
 
 async def test_an_erased_user_has_nothing_left_to_read(http, api: Api, seeds: Seeds) -> None:
-    """After an erasure feed and clusters are empty under other tags, though Redis still holds what was there."""
+    """After an erasure feed and clusters are empty under other ETags, though Redis still has the former ones."""
     ids = await seeds.channel("f11", 5)
     await seeds.rebuild("eve", [cluster("a", ids)])
     before = {path: await http.get(f"/api/users/eve/{path}") for path in ("feed", "clusters")}
@@ -485,7 +485,7 @@ async def test_a_kept_title_is_not_paid_again(written: Api, seeds: Seeds, chat: 
         (asked,) = [json.loads(call["messages"][1]["content"])["clusters"] for call in chat.calls[calls:]]
         assert [one["cluster_id"] for one in asked] == ["b"]
         await seeds.rebuild("mona", [cluster("a", ids[:3], **kept), cluster("b", ids[3:], **kept)])
-        chat.always = "401"  # nobody notices
+        chat.always = "401"  # no process notices
         items = (await http.get("/api/users/mona/feed")).json()["items"]
         chat.always = None
     assert [item["title"] for item in items] == ["Kept", "Kept"]
@@ -509,7 +509,9 @@ async def test_a_title_does_not_outlive_what_it_was_written_of(written: Api, see
 async def test_an_old_form_that_cannot_be_built_anew_does_not_tell(
     written: Api, seeds: Seeds, chat: ChatServer
 ) -> None:
-    """While the model fails the last document is served as stale; what is new since it does not say, so that is a 503."""
+    """While the model fails the last document is served as stale; it does not contain the changes since a version, so that is a
+    503.
+    """
     ids = await seeds.channel("m7", 2)
     await seeds.rebuild("mo", [cluster("a", ids)])
     await _store_old_form(seeds, "mo")

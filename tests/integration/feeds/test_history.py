@@ -1,4 +1,4 @@
-"""Clusters over versions as a reader sees them: what they carry, what is new since a version, and the life of each."""
+"""Clusters over versions as a reader sees them: their fields, the changes since a version, and the history of each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _refused(response: httpx.Response, status: int, field: str | None = None) ->
 
 
 async def test_clusters_carry_their_past_and_their_places(http, seeds: Seeds) -> None:
-    """Everything stored of a cluster is served; basis, what was left out and what is in no cluster stand beside them."""
+    """Everything stored of a cluster is served; basis, omitted insights and insights outside clusters are beside them."""
     stored = [cluster("a", ["i1", "i2", "i3"], since=[1, 1, 2], changed=2), cluster("b", ["i4"], born=2, changed=2)]
     await seeds.rebuild("ann", stored, outside=["i5", "i6"])
     document = (await http.get("/api/users/ann/clusters")).json()
@@ -76,7 +76,7 @@ async def _three_versions(seeds: Seeds, user: str) -> None:
 
 
 async def test_a_reader_is_told_what_changed_since(http, seeds: Seeds) -> None:
-    """Only clusters that changed, with what is new of them, and those that died; since 0 everything is new."""
+    """Only clusters that changed, with their new insights, and those that died; since 0 everything is new."""
     await _three_versions(seeds, "sue")
 
     async def since(version: int) -> dict[str, Any]:
@@ -191,7 +191,7 @@ async def test_a_life_is_told_from_its_beginning(http, seeds: Seeds) -> None:
 
 
 async def test_a_living_cluster_outlives_its_history(http, seeds: Seeds) -> None:
-    """Where only the birth is remembered, size and label are those of now, and it is said that events are missing."""
+    """If only the birth is remembered, size and label are the present ones, and missing events are indicated."""
     await seeds.rebuild("yve", [cluster("a", ["i1"])], history=[change("a", "born", size=1)])
     for _ in range(VERSIONS_KEPT):
         await seeds.rebuild("yve", [cluster("a", ["i1", "i2"])])
@@ -255,7 +255,7 @@ async def test_a_cluster_nobody_had_has_no_life(http, seeds: Seeds) -> None:
 
 
 async def test_a_life_is_read_by_whom_the_clusters_are(own_settings, seeds: Seeds) -> None:
-    """A bound key reads its own user's, a viewer everybody's, nobody without a key; OpenAPI lists it."""
+    """A bound key reads its own user's, a viewer any user's, a request without a key none; OpenAPI lists it."""
     await _three_versions(seeds, "ada")
     await _three_versions(seeds, "bob")
     with running_api(own_settings(HIGHWATER_API_KEYS=KEYS)) as guarded:

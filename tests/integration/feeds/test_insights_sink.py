@@ -115,7 +115,7 @@ async def test_a_batch_tells_each_channel_once(context: ProcessContext):
 
 
 async def test_a_repeat_with_other_content_is_told(context: ProcessContext):
-    """One `insight-conflicted` for each, in one batch and over batches, in another channel too; what is stored stays."""
+    """One `insight-conflicted` for each, in one batch and over batches, in another channel too; the stored one stays."""
     channel, other = fresh("twice"), fresh("other")
     first = ingested(channel, channel, offset=1, text="one", url="https://x")
     before = INSIGHT_CONFLICTS._value.get()

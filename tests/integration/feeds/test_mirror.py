@@ -38,7 +38,7 @@ async def redis(context: ProcessContext, link: RedisLink) -> RedisLink:
 
 
 async def mirrored(context: ProcessContext, one: Mirror, *events: Any) -> None:
-    """A batch through the mirror as the consumer does it: the positions are committed after what was prepared."""
+    """A batch through the mirror as by the consumer: the positions are committed after the prepared writes."""
     await in_transaction(context, one, events)
     for said in events:
         await context.pool.execute(
@@ -176,7 +176,7 @@ async def dumped(redis: RedisLink) -> dict[bytes, bytes]:
 
 
 async def test_events_wait_while_redis_is_away(stack: Stack, context: ProcessContext, redis: RedisLink):
-    """What happens meanwhile, an erasure too, is mirrored when Redis is back with its data, and nothing is dropped for it."""
+    """Events meanwhile, an erasure too, are mirrored when Redis has recovered with its data, and nothing is dropped for it."""
     one = mirror(context, redis)
     name = await channel(context, 10, 4)
     gone, stays = await user_of(context, name), await user_of(context, name)

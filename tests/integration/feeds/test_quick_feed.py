@@ -1,4 +1,4 @@
-"""What a connection answers of a feed by itself: what the usual way answers, to the same callers, and no more."""
+"""The fast path of a connection for feeds: the same answers as the usual path, to the same callers only."""
 
 from __future__ import annotations
 

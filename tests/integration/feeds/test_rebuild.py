@@ -155,7 +155,7 @@ async def test_channels_that_were_left_leave_the_version(case: Case, trigger: st
 
 
 async def test_a_joined_channel_is_a_change(case: Case):
-    """What it holds is shown though it is less than N; joined again after it was left, what it held is back."""
+    """Its insights are shown though they are fewer than N; joined again after leaving, its former insights are shown again."""
     other = fresh("joined")
     await case.user_is()
     await case.insights(30)
@@ -291,7 +291,7 @@ async def test_only_a_forced_demand_takes_another_basis_alone(case: Case):
 
 
 async def test_an_unknown_user_is_answered(case: Case):
-    """A request for nobody is skipped and says so."""
+    """A request for an unknown user is skipped, and the outcome reports it."""
     assert (await case.rebuild())["reason"] == "unknown_user"
 
 
@@ -517,7 +517,7 @@ async def test_the_bound_is_recorded(case: Case):
 
 
 async def test_the_window_counts_from_when_an_insight_was_first_shown(case: Case):
-    """What was old when it came stays as long as what was young: for the window's length from the version that first held it."""
+    """An old insight stays as long as a young one: for the window's length from the version that first contained it."""
     await case.user_is()
     await case.insights(30, age_days=90)
     await case.rebuild()

@@ -1,4 +1,4 @@
-"""What is served after a retraction: from its own position on nobody is shown the insight, and only what held it changes."""
+"""Served results after a retraction: from its position on no reader sees the insight, and only results with it change."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def retractions(context: ProcessContext, seeds: Seeds) -> AsyncIterator[Re
 
 
 def _secret(channel: str) -> str:
-    """What nobody says elsewhere."""
+    """A word that occurs nowhere else."""
     return f"Falcon {channel} buys Acme tomorrow"
 
 
@@ -120,7 +120,7 @@ async def _shown(http: httpx.AsyncClient, user: str, headers: dict[str, str]) ->
 async def test_from_its_own_position_on_an_insight_is_nowhere(
     http: httpx.AsyncClient, retractions: Retractions
 ) -> None:
-    """Feed, clusters, an earlier version, pages, what is new and history: no id, no text, no word of it, and other tags."""
+    """Feed, clusters, an earlier version, pages, changes and history: no id, no text, no word of it, and other ETags."""
     ids = await _user(retractions, "rae", "r1")
     before = await _shown(http, "rae", {})
     assert all("Falcon" in answer.text for answer in before.values())
@@ -153,7 +153,7 @@ async def test_only_what_held_it_changes(http: httpx.AsyncClient, retractions: R
     await retractions.seeds.rebuild("sid", [cluster("a", ids[1:3])])
     paths = [f"/api/users/{user}/{what}" for user in ("sam", "sid") for what in ("feed", "clusters")]
     tags = {path: (await http.get(path)).headers["etag"] for path in paths}
-    position = await retractions.retract(ids[3])  # of sam's version, in no cluster
+    position = await retractions.retract(ids[3])  # in sam's version, outside clusters
     named = {"X-Min-Position": position}
     changed = [path for path in paths if (await http.get(path, headers=named)).headers["etag"] != tags[path]]
     assert changed == ["/api/users/sam/clusters"]
@@ -181,7 +181,7 @@ async def test_a_cluster_of_nothing_else_is_gone(http: httpx.AsyncClient, retrac
 
 
 async def test_a_feed_that_is_built_meanwhile_is_built_again(retractions: Retractions, api: Any) -> None:
-    """A retraction between the reading and the storing of a feed: what was made of it is not stored."""
+    """A retraction between the reading and the storing of a feed: the built feed is not stored."""
     ids = await _user(retractions, "uma", "r4")
     builder = api.app.state.feeds.builder
     reading = builder._writer.items
@@ -221,7 +221,7 @@ async def test_a_version_that_is_stored_meanwhile_waits_and_hides_it(
     await other
     position = str(events[-1].record.position)
     await r.seeds.account_for(position)
-    # A version of what was read before is stored now.
+    # A version of the insights read before is stored now.
     version = await r.seeds.rebuild(
         "vic", [cluster("a", ids[:3], label=_secret("r5"))], history=[change("a", "grew", size=3, label=_secret("r5"))]
     )
@@ -270,7 +270,7 @@ async def test_who_is_erased_leaves_no_tags(retractions: Retractions) -> None:
 
 
 async def test_what_is_stored_is_tagged_and_hidden_by_the_migration(stack: Stack) -> None:
-    """Versions and runs from before there were tags; what had been retracted is hidden from then on, under other tags."""
+    """Versions and runs from before tags existed; earlier retractions are hidden from then on, under other ETags."""
     async with own_database(stack) as context:
         pool, name = context.pool, "0016_surrogate_keys"
         await pool.execute(

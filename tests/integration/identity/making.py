@@ -18,7 +18,7 @@ async def open_session(client: httpx.AsyncClient, user: str, **more: Any) -> dic
 
 
 async def status_of(api: Api, token: str, path: str) -> int:
-    """What a path answers a token."""
+    """The status of a path for a token."""
     async with api.client(token) as client:
         return (await client.get(path)).status_code
 

@@ -46,7 +46,7 @@ async def test_a_redis_that_lost_its_scripts_counts_on(link: RedisLink) -> None:
 
 
 async def test_a_lowered_limit_counts_at_once(link: RedisLink) -> None:
-    """Of more known requests than a new limit the newest count, and the rest is let go."""
+    """If there are more known requests than a new limit, the newest count, and the rest is dropped."""
     for after_ms in range(4):
         assert await CallCounts(link, 4, WINDOW_MS).retry_after_ms("a", START_MS + after_ms) == 0
     assert await CallCounts(link, 2, WINDOW_MS).retry_after_ms("a", START_MS + 4) == WINDOW_MS - 2
@@ -70,7 +70,7 @@ async def test_a_process_that_is_behind_reads_what_is_ahead_of_it_alone(link: Re
 
 
 async def test_an_address_takes_no_more_room_than_its_limit_and_goes(link: RedisLink) -> None:
-    """What is kept is bounded by the limit, and the key ends with its window."""
+    """The stored times are bounded by the limit, and the key ends with its window."""
     requests = CallCounts(link, 3, WINDOW_MS)
     for after_ms in range(0, 10 * WINDOW_MS, 1_000):
         await requests.retry_after_ms("a", START_MS + after_ms)
@@ -87,7 +87,7 @@ async def test_without_redis_nobody_is_counted_here() -> None:
 
 @pytest.fixture(scope="module")
 def own_settings(own_settings):
-    """Three may ask for what is live."""
+    """Three live requests are allowed."""
     return partial(own_settings, HIGHWATER_LIVE_REQUESTS_MAX=3)
 
 

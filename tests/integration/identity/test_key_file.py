@@ -1,4 +1,4 @@
-"""API keys in a file under a running API: a rotation takes hold by itself, and ends what was opened with a revoked key."""
+"""API keys in a file under a running API: a rotation becomes active by itself, and ends connections opened with a revoked key."""
 
 from __future__ import annotations
 

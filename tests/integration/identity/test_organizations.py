@@ -32,7 +32,7 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture(scope="module")
 async def context(stack, seeds: Seeds) -> AsyncIterator[ProcessContext]:
-    """What the sink shares, on this module's database."""
+    """The shared resources of the sink, on this module's database."""
     async with surroundings(stack) as made, await open_pool(seeds.url, size_max=10) as pool:
         yield ProcessContext(pool, made.client, made.admin, made.registry, made.codec, made.clock)
 
@@ -123,7 +123,7 @@ async def test_limits_are_read_from_redis_alone(stored: Organizations, context, 
 
 
 async def test_the_last_word_counts_in_the_order_of_the_brokers_time(stored: Organizations, context, sink):
-    """In a batch and over batches; what is left out stays; what is repeated or comes late changes nothing."""
+    """In a batch and over batches; an omitted field stays; a repeated or late event changes nothing."""
     org = fresh("org")
     words = [_plan(org, "pro", 5, "past_due", 9), _plan(org, "team", 7), _plan(org, "free", 6, "active")]
     assert await _stores(context, sink, *words) == []
@@ -273,7 +273,7 @@ async def test_no_session_made_during_a_change_of_role_survives_with_the_old_one
 
 
 async def test_the_role_of_an_erased_user_is_void(context, sink):
-    """What was said of a user before the erasure is not brought back by reading the log again."""
+    """A role from before the erasure is not restored by reading the log again."""
     user = fresh("user")
     await context.pool.execute(
         "INSERT INTO user_erasures (user_hash, erased_ms) VALUES (sha256(convert_to($1, 'UTF8')), 10)", user

@@ -33,7 +33,7 @@ KIND = {"Content-Type": "application/json"}
 
 @pytest.mark.requirement("R2.31")
 async def test_no_two_requests_have_one_number(redis_url, link: RedisLink) -> None:
-    """What two processes count at once, many at a time, is 1 to the number of requests, for the key and for each user."""
+    """Concurrent counts of two processes are 1 to the number of requests, for the key and for each user."""
     other = await open_redis(redis_url)
     processes = [CallCounts(link, 15), CallCounts(other, 15)]
     asked = [RateSubject("k", f"u{n % 7}") for n in range(600)]
@@ -276,7 +276,9 @@ def own_redis(tmp_path: Path) -> Iterator[Redis]:
 
 @pytest.mark.requirement("R2.31")
 async def test_while_redis_is_away_everything_is_allowed(limited, own_redis: Redis) -> None:
-    """Redis killed in the middle of a minute: what was refused is let through, and counted as such; back again, it is limited."""
+    """Redis is killed in the middle of a minute: refused callers are admitted, and counted as such; after its recovery, they
+    are limited.
+    """
     with running_api(limited(REDIS_URL=own_redis.address)) as api:
         _at_the_beginning_of_a_minute(api)
         async with api.client("own-key") as client:

@@ -24,7 +24,7 @@ TABLES = (
 
 
 class Person:
-    """A user, what is said of it, and what is stored."""
+    """A user, its events, and its stored state."""
 
     def __init__(self, context: ProcessContext) -> None:
         self.context = context
@@ -206,7 +206,7 @@ async def test_versions_grow_over_an_erasure(person: Person):
 
 
 async def test_a_return_in_the_same_batch_counts(person: Person):
-    """What comes after the erasure in its batch is stored."""
+    """An event after the erasure in its batch is stored."""
     await fill(person)
     await person.stores(
         person.says("user-erased"), person.says("subscription-changed", channel_id="z", subscribed=True)

@@ -227,7 +227,7 @@ class Jobs:
         return [dict(row) for row in rows]
 
     async def events(self, topic: str) -> list[Any]:
-        """What the outbox holds of a topic, in order; None for a tombstone."""
+        """The outbox events of a topic, in order; None for a tombstone."""
         return await in_outbox(self.context, topic)
 
 

@@ -1,8 +1,8 @@
 """Google's token endpoint and Drive on a real socket, as far as exports use them; it misbehaves on order and remembers.
 
 with ScriptedGoogle() as google:
-google.script((503, {}))              # what the next request of Drive meets; then it behaves
-google.loses_answers = 1              # it does what is asked, and the connection ends before the answer
+google.script((503, {}))              # the failures of Drive's next requests; then it behaves
+google.loses_answers = 1              # it does the request, and the connection ends before the answer
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ACCOUNT = "decks@project.iam.gserviceaccount.com"
 
 @dataclass
 class File:
-    """A file that was made: what was said of it, and the bytes it was made of."""
+    """A created file: its metadata, and its bytes."""
 
     id: str
     about: dict[str, Any]
@@ -59,7 +59,7 @@ class ScriptedGoogle:
         self._server.server_close()
 
     def script(self, *steps: tuple[int, Any]) -> None:
-        """What the next requests of Drive meet."""
+        """Set the failures of Drive's next requests."""
         self.steps.extend(steps)
 
     def service_account(self) -> dict[str, str]:
@@ -73,7 +73,7 @@ class ScriptedGoogle:
         }
 
     def claims(self) -> dict[str, Any]:
-        """What the last assertion says, its signature checked."""
+        """The claims of the last assertion, with a checked signature."""
         return dict(jwt.decode(self.grants[-1]["assertion"], self.key, algorithms=["RS256"]).claims)
 
     @property
@@ -82,7 +82,7 @@ class ScriptedGoogle:
         return f"token-{len(self.grants)}"
 
     def answer(self, method: str, path: str, headers: Message, body: bytes) -> tuple[int, Any]:
-        """What is answered to a request."""
+        """Return the answer to a request."""
         parts = urlsplit(path)
         parameters = dict(parse_qsl(parts.query))
         if parts.path == "/token":

@@ -82,7 +82,7 @@ async def rows(seeds: Seeds, sha256: str) -> tuple[int, int, int]:
     return tuple(count[0][0] for count in counts)  # type: ignore[return-value]
 
 
-# -- what is put is what is read -----------------------------------------------------------------------------------------
+# -- stored bytes are returned -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [0, 1, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES + 5])
@@ -216,7 +216,8 @@ async def test_a_part_of_a_document_is_not_taken(editor, seeds: Seeds) -> None:
     assert answer.status_code == 400
 
 
-# -- what is interrupted, and what comes at once -------------------------------------------------------------------------------
+# -- interruptions and concurrency
+# -----------------------------------------------------------------------------------------------
 
 
 async def begun(api: Api, org: str, length: int, sent: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -273,7 +274,7 @@ def files_left() -> list[str]:
 
 
 def open_temporaries(pid: int) -> dict[str, int]:
-    """What a process has open in the folder of temporary files, with or without a name, and its size."""
+    """The open temporary files of a process, with or without a name, and their size."""
     found = {}
     for link in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -363,7 +364,9 @@ async def test_what_is_announced_too_large_is_refused_unread(api: Api, editor, s
 
 
 async def test_storage_is_a_limit(own_settings, seeds: Seeds, tmp_path: Path) -> None:
-    """What an organization stores is below the plan's; of two at once that fit alone one is taken; a repeat needs no room."""
+    """The blobs of an organization stay below the plan's limit; of two concurrent ones that fit alone one is accepted; a repeat
+    needs no room.
+    """
     plans = tmp_path / "plans.toml"
     plans.write_text("[plans.pro]\nmax_file_size_mb = 700\nstorage_gb = 1\nrequests_per_minute = 1000\n")
     org, filler = await organization(seeds, "pro"), hexadecimal(content(32))
@@ -400,7 +403,7 @@ async def test_fifty_megabytes_in_a_few(stack: Stack, seeds: Seeds) -> None:
         async with httpx.AsyncClient(
             base_url=url, headers={"Authorization": "Bearer edit-key"}, timeout=120.0
         ) as client:
-            await put(client, org, content(2 * MIB))  # what is loaded and opened once
+            await put(client, org, content(2 * MIB))  # libraries that are loaded once
             resting = peak_bytes(process.pid)
             bodies = [content(size) for _ in range(2)]
             answers = await asyncio.gather(*(put(client, org, body) for body in bodies))

@@ -1,4 +1,4 @@
-"""Decks as files: what was made stands in them, and the same deck is the same blob."""
+"""Decks as files: they contain the generated slides, and the same deck is the same blob."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ async def test_a_logo_that_is_not_there_fails_the_job(j: Jobs):
 
 
 async def test_a_script_without_a_font_fails_the_job(j: Jobs):
-    """Once, with its name and what was to be shown."""
+    """It fails once, with the name of the script and the text."""
     presentation_id = await deck(j)
     await j.context.pool.execute("UPDATE presentations SET title = 'བོད་ཡིག'")
     worker = j.worker(Kind.EXPORT, ExportSteps(j.context.pool, j.time))

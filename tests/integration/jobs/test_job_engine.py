@@ -116,7 +116,7 @@ async def test_an_outline_is_looked_at_before_slides_are_paid(j: Jobs):
 
 
 async def test_slides_wait_for_an_approval(j: Jobs):
-    """No worker and no place is taken by the wait, a killed worker ends nothing of it, and what is made is what was approved."""
+    """The wait uses no worker and no slot, a killed worker does not end it, and the deck has the approved outline."""
     worker = j.worker(begun_max=1)
     waits = await j.submit(args={"query": "What is KRaft?", "slides": 3, "await_approval": True})
     await j.request(worker, waits)
@@ -147,7 +147,7 @@ async def test_slides_wait_for_an_approval(j: Jobs):
 
 
 async def test_an_outline_that_nobody_approves(j: Jobs):
-    """The job fails at its deadline with that reason, unless somebody is faster; restarted, it waits again, without a call."""
+    """The job fails at its deadline with that reason, unless it is approved first; restarted, it waits again, without a call."""
     worker = j.worker()
     args = {"query": "What is KRaft?", "slides": 2, "await_approval": True, "approval_timeout_seconds": 600}
     job_id = await j.submit(args=args)
@@ -339,7 +339,7 @@ async def test_a_job_revoked_during_a_call(j: Jobs):
 
 @pytest.mark.requirement("R2.40")
 async def test_a_job_that_expired_is_not_begun(j: Jobs):
-    """It says so and asks nobody (R2.40); one that was begun in time is brought to its end."""
+    """It reports it and makes no call (R2.40); one that was begun in time is finished."""
     worker = j.worker()
     late, soon = await j.submit(expires_ms=j.time()), await j.submit(slides=1, expires_ms=j.time() + 1)
     held = j.llm.hold("outline")
@@ -394,7 +394,7 @@ async def test_a_third_failure_ends_the_job(j: Jobs):
     saved, told = (await j.events(CHECKPOINT_SAVED))[-1], (await j.events(PROGRESS))[-1]
     assert (saved["status"], saved["slides_completed"]) == ("failed", 1)
     assert (told["event_type"], told["error_message"], told["progress_pct"]) == ("error", row["error"], 50)
-    assert (await j.deck(job_id), row["tokens"]) == (None, 240)  # what was answered was paid
+    assert (await j.deck(job_id), row["tokens"]) == (None, 240)  # answered calls were paid
     (used,) = await j.events(USAGE_RECORDED)
     assert (used["presentations"], used["slides"], used["tokens"], used["cost_cents"]) == (0, 0, 240, 28)
 

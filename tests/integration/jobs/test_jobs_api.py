@@ -25,7 +25,7 @@ from tests.integration.queries.pipeline import store_call
 from tests.integration.records import record_at
 
 KEYS = f"admin:root-key,viewer:eye-key,editor:ada-key:{ADA}:{ORG},viewer:look-key:{ADA}:{ORG},editor:bob-key:{BOB}"
-KEYS += ",editor:rob-key:rob"  # nobody else's minute: the calls of a user are limited
+KEYS += ",editor:rob-key:rob"  # a separate user: the calls of a user are limited
 DECK = {"kind": "generation", "organization_id": ORG, "user_id": ADA, "args": {"query": "why?", "slides": 3}}
 
 
@@ -208,7 +208,7 @@ async def test_how_a_job_went(api, seeds):
 
 
 async def test_where_a_result_is_found(api, seeds):
-    """A file by its bytes; what was cut into chunks has no page."""
+    """A file by its bytes; an ingestion has no page."""
     of_file = orjson.dumps(
         {
             "sha256": "abc",

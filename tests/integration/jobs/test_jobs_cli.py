@@ -145,7 +145,7 @@ async def test_jobs_are_listed(seeds, api, api_environment):
 
 
 async def test_a_job_is_revoked_and_restarted(seeds, api, api_environment, progress):
-    """Its id is printed; what cannot be restarted is said. With `--watch` what follows the old error is shown."""
+    """Its id is printed; an impossible restart is reported. With `--watch` events after the old error are shown."""
     running_job = await store_job(seeds)
     assert await outcome(api_environment, "revoke", running_job) == (0, f"{running_job}\n", "")
     code, out, err = await outcome(api_environment, "restart", running_job)

@@ -49,7 +49,7 @@ MIB = 1 << 20
 
 
 class Customer(Speaker):
-    """An organization with a user, what is said of their jobs, and what is stored."""
+    """An organization with a user, the events of their jobs, and the stored state."""
 
     def __init__(self, context: ProcessContext) -> None:
         super().__init__(
@@ -149,7 +149,7 @@ class Customer(Speaker):
 
 @pytest.fixture(scope="module")
 def context(context: ProcessContext) -> ProcessContext:
-    """What the sinks share, at a time that stands still."""
+    """The shared resources of the sinks, with a stopped clock."""
     return replace(context, clock=lambda: NOW_MS)
 
 
@@ -165,7 +165,7 @@ def customer(context: ProcessContext) -> Customer:
 @pytest.mark.requirement("R2.38")
 @pytest.mark.parametrize("kind", list(Kind))
 async def test_a_submission_is_a_row_and_a_command_of_its_kind(customer: Customer, kind: Kind):
-    """The row waits with nobody's epoch; the command, on the kind's own topic, says all that a worker needs (R2.39)."""
+    """The row waits without a worker's epoch; the command, on the kind's own topic, has all that a worker needs (R2.39)."""
     one = customer.wants(kind, expires_at=NOW_MS + 5)
     assert await customer.stores(one) == []
     (row,) = await customer.rows()
@@ -313,7 +313,7 @@ async def test_what_is_counted_of_a_month(customer: Customer):
 
 
 async def test_tokens_of_the_month_are_a_limit(customer: Customer):
-    """What was used up, also by a deck that failed, leaves nothing for the next one."""
+    """Used tokens, also those of a failed deck, leave nothing for the next one."""
     failed = await customer.submitted(status="failed", tokens=99_999, completed_at=to_datetime(NOW_MS))
     await customer.counted(failed, decks=0)
     last, refused = customer.wants(), customer.wants()
@@ -353,7 +353,7 @@ async def test_a_document_may_be_as_large_as_the_plan_says(customer: Customer):
 
 
 async def test_a_brand_kit_needs_a_plan_that_has_it(customer: Customer):
-    """A free organization is refused by name of the limit, a team is not; without a kit nobody is."""
+    """A free organization is refused by name of the limit, a team is not; without a kit no organization is."""
     args = {"presentation_id": str(uuid.uuid4()), "format": "pdf"}
     branded = customer.wants("export", args={**args, "brand_kit": {"primary": "#112233"}})
     plain = customer.wants("export", args=args)
@@ -422,7 +422,7 @@ async def test_tokens_of_the_built_in_model_use_up_no_plan(customer: Customer):
     assert (await _used_for_limits(customer)).tokens == 120
     (told,) = await customer.published(USAGE_RECORDED, customer.id)
     assert (told["tokens"], told["built_in_tokens"]) == (240, 120)
-    # A later end of the same work counts only what was added.
+    # A later end of the same work counts only the additional usage.
     await customer.has_called(job_id, attempt=3)
     async with transaction(customer.context.pool) as tx:
         ended = counting.Ended(replace(job_of(await customer.row(job_id)), tokens=360), NOW_MS)
@@ -437,7 +437,7 @@ async def _used_for_limits(customer: Customer) -> Usage:
 
 
 async def test_an_erased_job_under_way_is_counted(customer: Customer):
-    """What its calls used was paid, although the job and its calls are gone."""
+    """Its calls were paid, although the job and its calls are gone."""
     job_id = await customer.submitted(status="running", epoch=1, worker=7)
     await customer.has_called(job_id)
     assert await customer.stores(customer.erased()) == []
@@ -511,7 +511,7 @@ async def test_what_ended_stays_ended(customer: Customer, status: JobStatus):
 
 @pytest.mark.requirement("R2.41")
 async def test_a_job_that_waits_is_asked_for_again(customer: Customer):
-    """One command more however often it is said in a batch; a running one is left to its worker (R2.41)."""
+    """One command more for any number of requests in a batch; a running one is left to its worker (R2.41)."""
     waits, runs = await customer.submitted("export"), await customer.submitted("export", status="running")
     again = [customer.controls(job_id, "republish") for job_id in (waits, runs, waits)]
     assert await customer.stores(*again) == []

@@ -1,4 +1,4 @@
-"""The materializer of jobs on a real Redis: streams, checkpoints, usage, wake-ups, and what is delivered again."""
+"""The materializer of jobs on a real Redis: streams, checkpoints, usage, wake-ups, and redelivered events."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def progress(context: ProcessContext, link: RedisLink) -> Progress:
 
 
 async def entries(link: RedisLink, job_id: str) -> list[tuple[str, dict[str, str]]]:
-    """What a stream holds."""
+    """The entries of a stream."""
     found = await link.client.xrange(f"gen_progress:{job_id}")
     return [(name.decode(), {k.decode(): v.decode() for k, v in fields.items()}) for name, fields in found]
 
 
 async def held(link: RedisLink, name: str) -> dict[str, str]:
-    """What a hash holds."""
+    """The fields of a hash."""
     return {k.decode(): v.decode() for k, v in (await link.client.hgetall(name)).items()}
 
 

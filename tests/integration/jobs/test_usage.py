@@ -47,7 +47,7 @@ async def context(stack: Stack) -> AsyncIterator[ProcessContext]:
 
 
 async def apply(pool: asyncpg.Pool[asyncpg.Record], *values: Any) -> list[str]:
-    """A batch of flushed totals, as the consumer hands it to the sink; reasons of what is refused."""
+    """A batch of flushed totals, as the consumer passes it to the sink; reasons of the refused ones."""
     sink = UsageSink()
     events = [event(USAGE_FLUSHED, value, offset=place) for place, value in enumerate(values)]
     prepared = await sink.prepare(events)
@@ -64,7 +64,7 @@ def totals(upto_seq: int, **more: Any) -> dict[str, Any]:
 
 
 async def records(pool: asyncpg.Pool[asyncpg.Record]) -> list[tuple[Any, ...]]:
-    """What is stored."""
+    """The stored records."""
     rows = await pool.fetch("SELECT * FROM usage_records ORDER BY organization_id, period")
     return [(row["organization_id"], row["period"], row["upto_seq"], row["cost_cents"], row["slides"]) for row in rows]
 
@@ -125,7 +125,7 @@ async def test_usage_can_be_recomputed_from_what_was_counted(context: ProcessCon
 
 
 async def test_a_flush_that_lags_is_no_difference(context: ProcessContext):
-    """It is compared with what was counted up to its own position; less than that there is one, and so is a wrong sum."""
+    """It is compared with the counts up to its own position; a lower total is a difference, and so is a wrong sum."""
     run = context.pool.execute
     for _ in range(3):
         await deck(run, "acme", 29)
@@ -146,7 +146,7 @@ async def test_a_flush_that_lags_is_no_difference(context: ProcessContext):
 async def test_the_command_fails_where_totals_differ(
     context: ProcessContext, stack: Stack, environment: dict[str, str]
 ):
-    """Exit status 0 while a flush lags, 1 where it lacks what was counted before it, 0 where that is stored."""
+    """Exit status 0 while a flush lags, 1 if it lacks earlier counts, 0 if they are stored."""
     environment |= {"DATABASE_URL": await address_of(stack, context)}
 
     async def status(*arguments: str) -> tuple[int, list[bool]]:
@@ -165,7 +165,7 @@ async def test_the_command_fails_where_totals_differ(
 
 
 async def test_recomputed_totals_are_only_raised(context: ProcessContext):
-    """What was flushed above what was counted stays; below it it is raised, once."""
+    """A flushed total above the counted one stays; a lower one is raised, once."""
     await deck(context.pool.execute, "acme", 29)
     await deck(context.pool.execute, "umbrella", 29)
     await apply(context.pool, totals(3))
@@ -271,7 +271,7 @@ def redis(redis_url: str) -> Iterator[Any]:
 
 
 async def shown(api: Api, org: str, period: str | None = PERIOD) -> dict[str, Any]:
-    """What the API says of an organization."""
+    """The API's usage of an organization."""
     async with api.client() as client:
         answer = await client.get(f"/api/organizations/{org}/usage", params={"period": period} if period else {})
     assert answer.status_code == 200, answer.text
@@ -279,7 +279,7 @@ async def shown(api: Api, org: str, period: str | None = PERIOD) -> dict[str, An
 
 
 async def test_totals_are_the_number_of_limits_whatever_redis_holds(api: Api, seeds: Seeds, redis: Any):
-    """What was counted is shown, although nothing was flushed yet and Redis holds other numbers, of a backup or of nothing."""
+    """The counted usage is shown, although nothing was flushed yet and Redis has other numbers, from a backup or none."""
     for _ in range(3):
         await deck(seeds.run, "acme", 29)
     counted = {"presentations": 3, "slides": 45, "tokens": 60_000, "cost_cents": 87}

@@ -71,12 +71,12 @@ async def accounted(context: ProcessContext, link: RedisLink, wanted: Any) -> No
         await until(wanted, "stored")
 
 
-# -- what is stored and shown --------------------------------------------------------------------------------------------
+# -- stored and shown views ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("R2.43")
 async def test_a_window_is_one_row_a_deck(context: ProcessContext, link: RedisLink, deck: str) -> None:
-    """Views of a batch are summed by deck and added to what is there; a bad id is refused and harms nobody."""
+    """Views of a batch are summed by deck and added to the stored number; a bad id is refused and does not affect others."""
     other = str(uuid.uuid4())
     dead = await in_transaction(context, sink(link), viewed(deck, other, deck, "not-a-uuid", deck))
     assert [letter.reason for letter in dead] == ["bad_uuid"]
@@ -101,7 +101,7 @@ async def test_what_is_stored_is_taken_from_what_is_shown_on_top(
 
 
 async def test_an_emptied_redis_hides_nothing_for_good(context: ProcessContext, link: RedisLink, deck: str) -> None:
-    """After a FLUSHALL in a window the stored number is whole, and what is shown on top never goes below 0."""
+    """After a FLUSHALL in a window the stored number is complete, and the number shown on top never falls below 0."""
     deltas = ViewDeltas(link)
     for _ in range(3):
         await deltas.raised(deck)

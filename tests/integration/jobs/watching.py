@@ -1,4 +1,4 @@
-"""What the tests of watched jobs share: jobs as their sinks store them, their events, the materializer, and listeners."""
+"""Shared parts of the tests of watched jobs: jobs as their sinks store them, their events, the materializer, and listeners."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ async def said(connection: ClientConnection, seconds: float = 15.0) -> dict[str,
 
 
 async def rest(connection: ClientConnection) -> tuple[list[dict[str, Any]], int]:
-    """What a socket still says, and the code that it is closed with."""
+    """The remaining messages of a socket, and its closing code."""
     found = []
     try:
         while True:

@@ -1,4 +1,4 @@
-"""A topic and a group of a test's own, and what is stored of it."""
+"""A topic and a group for one test, and their stored state."""
 
 from __future__ import annotations
 

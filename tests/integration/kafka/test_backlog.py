@@ -1,4 +1,4 @@
-"""What waits, as the gauges of a process say, and that one hot partition holds up none of the others."""
+"""Backlogs in the gauges of a process, and that one hot partition does not delay the others."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.integration.api_server import Seeds
 from tests.integration.connecting import fresh, running, send, until
 
 TOPIC = "feeds.user-active"
-HOT, COLD = 18_000, 250  # of 20,000 events nine of ten in one partition
-# Of events of 150 bytes a fetch of a partition (FETCH_BYTES_MAX) has 1,700. One to three come before the others on an idle
-# machine, four were seen on a busy one; five are still far from the 18,000 that come first where partitions are read one
-# after the other.
+HOT, COLD = 18_000, 250  # nine of ten of 20,000 events in one partition
+# A fetch of a partition (FETCH_BYTES_MAX) has 1,700 events of 150 bytes. One to three come before the others on an idle
+# machine, four were seen on a busy one; five are still far from the 18,000 that come first where partitions are read one after
+# the other.
 HOT_BEFORE_MAX = 8_500
 
 
@@ -99,7 +99,7 @@ async def test_a_hot_partition_holds_up_none_of_the_others(stack: Stack, context
     ends = {
         place: held.high for place, held in (await context.admin.log_ranges([(TOPIC, p) for p in range(8)])).items()
     }
-    # What other tests have left there is none of its: it would put a fetch or two of the hot key before the last of the others.
+    # Records of other tests are skipped: they would put a fetch or two of the hot key before the last of the others.
     async with transaction(context.pool) as tx:
         ids = await context.admin.topic_ids([TOPIC])
         await positions.load(tx, handler.group, list(ends), topic_ids=ids, lows=ends)

@@ -50,7 +50,7 @@ class Product:
     channel: str = field(default_factory=lambda: fresh("bad"))
 
     def insight(self, **more: Any) -> dict[str, Any]:
-        """A good insight of this test's channel, but for what is changed."""
+        """A good insight of this test's channel, except for the changed fields."""
         nothing = dict.fromkeys(("text", "url", "embedding", "embedding_model"))
         return {**nothing, "insight_id": fresh("i"), "channel_id": self.channel, "ts": 1_790_000_000_000, **more}
 

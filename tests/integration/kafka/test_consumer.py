@@ -54,7 +54,7 @@ def once(act: Callable[[], object]) -> Callable[[Sequence[Event]], object]:
 
 
 async def test_effects_and_positions_are_one_transaction(case: Case):
-    """Positions are those of what is stored: each partition stands one past its last event."""
+    """Positions match the stored effects: each partition is one past its last event."""
     placed = case.send(names(300, "a"), 0) + case.send(names(20, "b"), 1)
     async with running(case.consumer()):
         await case.all_stored(names(300, "a") + names(20, "b"))
@@ -189,7 +189,7 @@ async def test_a_long_batch_keeps_its_membership(case: Case, quick_session: None
 async def test_a_rebalance_during_a_long_batch_loses_nothing(
     case: Case, quick_session: None, monkeypatch: pytest.MonkeyPatch
 ):
-    """Another member joins while a batch takes long: what was read, and what is read on, is stored once."""
+    """Another member joins while a batch takes long: the records read before and after it are stored once."""
     monkeypatch.setattr(consumer, "_HAND_OVER_SECONDS", 0.2)
     joined = asyncio.Event()
 

@@ -53,12 +53,12 @@ async def nothing() -> None:
 
 
 async def unavailable() -> None:
-    """The first batch is repeated; what was prepared of the second waits for its turn."""
+    """The first batch is repeated; the prepared second one waits for its turn."""
     raise UnavailableError("for a moment")
 
 
 async def fenced() -> None:
-    """The first batch is void, and all is read again from what is stored."""
+    """The first batch is void, and all is read again from the stored positions."""
     raise FencedError("by the test")
 
 
@@ -71,7 +71,7 @@ async def broken() -> None:
 async def test_whatever_becomes_of_the_first_batch_all_is_stored_once(
     case: Case, act: Callable[[], Awaitable[None]], applied: int
 ):
-    """Each event once and in the order of the log; what is stored was prepared in the same batch."""
+    """Each event once and in the order of the log; a stored event was prepared in the same batch."""
     case.send(names(25), 0)
     watched = Watched(case, act)
     async with running(watched.consumer):

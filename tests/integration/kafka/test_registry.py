@@ -30,7 +30,7 @@ def registry(stack: Stack) -> Registry:
 
 @pytest.fixture
 def stranger(stack: Stack) -> Iterator[SchemaRegistryClient]:
-    """Somebody else's client."""
+    """A foreign client."""
     with SchemaRegistryClient({"url": stack.schema_registry, "timeout": 10}) as client:
         yield client
 

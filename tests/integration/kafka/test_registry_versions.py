@@ -15,7 +15,7 @@ KNOWN = TOPICS["feeds.user-active"]
 
 
 async def test_versions_are_listed_under_their_ids(stack: Stack) -> None:
-    """A subject that was never registered has none; what is registered is found with the id that records carry."""
+    """A subject that was never registered has none; a registered schema is found with the id that records carry."""
     registry = Registry(stack.schema_registry)
     topic = replace(KNOWN, name=fresh("versions"))
     assert await registry.versions_of(topic) == []

@@ -56,7 +56,7 @@ async def test_the_first_record_ends_a_rest(drowsy: Case):
 
 
 async def test_one_who_rests_for_long_is_woken_by_the_patient_bell(drowsy: Case, monkeypatch: pytest.MonkeyPatch):
-    """Again and again: the quick bell has let go of it, and the rest itself would last minutes."""
+    """Repeatedly: the quick bell has released it, and the rest itself would last minutes."""
     taken_over, take_over = asyncio.Event(), Doorbell.take_over
     loop, member, sent = asyncio.get_running_loop(), drowsy.consumer(), []
 
@@ -127,7 +127,7 @@ async def test_a_doorbell_that_cannot_wait_lets_everybody_fetch(drowsy: Case):
             for turn in range(3):
                 drowsy.send(names(2, f"t{turn}-"), 0)
                 await drowsy.all_stored([name for t in range(turn + 1) for name in names(2, f"t{t}-")])
-                await asyncio.sleep(1.0)  # longer than what comes before a rest
+                await asyncio.sleep(1.0)  # longer than the records before a rest
     finally:
         await asyncio.to_thread(deaf.close)
 

@@ -60,7 +60,7 @@ class Posts:
         await self.context.pool.execute(SET_POSITIONS, group, *map(list, zip(*rows, strict=True)))
 
     async def comments(self) -> list[str]:
-        """What is stored of this match."""
+        """The stored comments of this match."""
         query = "SELECT body FROM league_comments WHERE match_id = $1 ORDER BY body"
         return [row["body"] for row in await self.context.pool.fetch(query, self.league.match("A-B"))]
 

@@ -114,7 +114,7 @@ def test_kcat_sees_magic_byte_and_schema_id(stack: Stack, codec: Codec):
 
 
 def test_strangers_events_are_read_by_us(stack: Stack, codec: Codec):
-    """What Confluent's own serializer writes under our schema, our codec reads."""
+    """Our codec reads events that Confluent's own serializer writes under our schema."""
     topic = "feeds.insight-ingested"
     event = {
         **examples("feeds/InsightIngested.v1")[0],

@@ -1,4 +1,4 @@
-"""What the tests of the leagues share: a season of a test's own, its events, and what is stored of it."""
+"""Shared parts of the tests of the leagues: a separate season, its events, and the stored state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KICKOFF_MS = 2_000_000
 
 
 class League:
-    """A season, what is said of it, and what is stored."""
+    """A season, its events, and the stored state."""
 
     def __init__(self, context: ProcessContext) -> None:
         self.context = context
@@ -117,7 +117,7 @@ class League:
         """One batch through the worker of ratings."""
         await in_transaction(self.context, self._sinks["ratings"], events)
 
-    # -- what is stored ----------------------------------------------------------------------------------------------
+    # -- stored state ------------------------------------------------------------------------------------------------
 
     async def row(self, match_id: str) -> Any:
         """The row of a match."""
@@ -131,7 +131,7 @@ class League:
         return row["home_goals"], row["away_goals"]
 
     async def revision(self) -> int | None:
-        """Of the season; None when there is none."""
+        """The revision of the season; None when there is none."""
         query = "SELECT revision FROM league_seasons WHERE season = $1"
         return await self.context.pool.fetchval(query, self.season)  # type: ignore[no-any-return]
 

@@ -29,7 +29,7 @@ MATCH_COLUMNS = (
 
 @pytest.fixture(scope="module")
 def own_settings(own_settings):
-    """Many may ask for what is live."""
+    """Many live requests are allowed."""
     return partial(own_settings, HIGHWATER_LIVE_REQUESTS_MAX=10_000, CACHE_PREWARM_TOKEN=TOKEN)
 
 
@@ -241,7 +241,9 @@ async def test_seasons_are_paged(http, seeds: Seeds) -> None:
 
 @pytest.mark.requirement("R4.20")
 async def test_private_pages_are_their_users(guarded: Api, league: None) -> None:
-    """Nobody without a key; another user's are 403; a bound key without `user` reads the public list; counts take an admin."""
+    """A request without a key is refused; another user's are 403; a bound key without `user` reads the public list; counts need
+    an admin.
+    """
 
     async def status(token: str | None, path: str, **headers: str) -> tuple[int, str]:
         async with guarded.client(token) as client:
@@ -259,7 +261,7 @@ async def test_private_pages_are_their_users(guarded: Api, league: None) -> None
 
 
 async def test_a_read_with_a_position_waits_for_its_sink(http, seeds: Seeds) -> None:
-    """A topic that does not feed the page is 400, what is not stored yet 503; then the page is made from the facts."""
+    """A topic that does not feed the page is 400, an event that is not stored yet 503; then the page is built from the facts."""
     answer = await http.post("/api/events/league.ad-changed", json={
         "ad_id": "one", "deleted": False, "payload": "{}", "ts": "2026-11-20T12:00:00Z"
     })  # fmt: skip
@@ -349,7 +351,7 @@ async def test_writes_that_break_a_rule_are_refused(http) -> None:
 
 
 async def test_who_may_write_what(guarded: Api, league: None) -> None:
-    """Results and ads take an admin, scores an unbound editor; users vote as themselves, named or not, and as nobody else."""
+    """Results and ads need an admin, scores an unbound editor; users vote as themselves, named or not, and never as others."""
     goals = {"home_goals": 1, "away_goals": 0}
     vote = {"choice": "home"}
     cases = [

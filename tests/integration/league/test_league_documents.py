@@ -66,7 +66,7 @@ class Database:
         )
 
     async def built(self, kind: str, about: str = "", now_ms: int = NOW_MS) -> Built | None:
-        """What the builder makes."""
+        """The document of the builder."""
         return await BUILDERS[kind](self.tx, about, now_ms)
 
     async def document(self, kind: str, about: str = "", now_ms: int = NOW_MS) -> dict[str, Any]:

@@ -131,7 +131,7 @@ async def test_what_changes_nothing_is_neither_written_nor_told(league: League):
 
 
 async def test_events_sent_together_count_in_their_order(league: League):
-    """Of two events with one broker's time the one with the higher offset counts, offset 10 after offset 9."""
+    """If two events have one broker's time the one with the higher offset counts, offset 10 after offset 9."""
     nine = league.scheduled("a", at=7_000, offset=9, kickoff=9)
     ten = league.scheduled("a", at=7_000, offset=10, kickoff=10)
     await league.stores(nine)
@@ -168,7 +168,7 @@ async def test_one_match_scheduled_in_two_seasons_at_once(context: ProcessContex
             try:
                 return reasons(await in_transaction(context, sinks[number], [events[number]]))
             except (UnavailableError, UniqueViolationError):
-                continue  # what the framework repeats a batch for
+                continue  # an error for which the framework repeats a batch
 
     outcomes = await asyncio.gather(store(0), store(1))
     assert sorted(outcomes) == [[], ["wrong_season"]]
@@ -183,7 +183,7 @@ async def test_bad_events_are_dead_and_those_around_them_count(league: League):
 
 
 async def test_matches_of_seasons_change_side_by_side(context: ProcessContext):
-    """Batches over the same seasons and matches in different orders neither block each other for good nor lose a change."""
+    """Batches over the same seasons and matches in different orders neither deadlock nor lose a change."""
     leagues = [League(context) for _ in range(3)]
     for league in leagues:
         await league.stores(*(league.scheduled(name) for name in "abcd"))
@@ -354,7 +354,7 @@ def ad(league: League, ad_id: str, payload: str | None, *, at: int | None = None
 
 @pytest.mark.requirement("R4.24")
 async def test_the_last_word_on_an_advertisement_counts(league: League):
-    """Put, changed, taken away: what comes later counts, also with one broker's time, and nothing older restores it."""
+    """Put, changed, removed: the later event counts, also with one broker's time, and nothing older restores it."""
     name = fresh("ad")
     asked = len(await league.asked("ads"))
     put, taken = ad(league, name, '{"n": 1}', at=50, offset=9), ad(league, name, None, at=50, offset=10)

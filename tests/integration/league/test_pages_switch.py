@@ -33,7 +33,7 @@ NOW_MS = KICKOFF_MS + 3_600_000
 
 
 class World(League):
-    """A season of two matches whose pages somebody has read, in a process with copies under a lease. No materializer runs."""
+    """A season of two matches whose pages were read, in a process with copies under a lease. No materializer runs."""
 
     def __init__(self, context: Any, url: str, link: RedisLink) -> None:
         super().__init__(context)

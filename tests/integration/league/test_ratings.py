@@ -1,4 +1,4 @@
-"""The worker of ratings on real parts: a rating is what was said in time against what came, however often it is computed."""
+"""The worker of ratings on real services: a rating compares the timely votes with the results, for any number of runs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_points_of_a_match(league: League):
 
 
 async def test_only_a_result_rates(league: League):
-    """A score in play and a date of a match without result rate nobody and ask for nothing."""
+    """A score in play and a date of a match without result rate no user and request nothing."""
     await league.stores(league.scheduled("a"))
     await league.stores(league.voted("a", "u", "home", ts=BEFORE))
     await league.stores(league.updated("a", 1, 0))
@@ -96,7 +96,7 @@ async def test_a_corrected_result_rates_anew(league: League):
 
 
 async def test_a_new_date_of_a_final_match_rates_anew(league: League):
-    """Whether something was said in time follows the date: moved before it, what was said counts no more, and its rating goes."""
+    """The date decides whether a vote was in time: moved before it, the vote no longer counts, and its rating is removed."""
     await league.stores(league.scheduled("a"))
     await league.stores(league.voted("a", "u", "home", ts=BEFORE))
     await league.stores(league.finalized("a", 1, 0))
@@ -139,7 +139,7 @@ async def test_documents_of_the_rating_are_asked_for(league: League):
 
 
 async def store_document(league: League, key: str) -> None:
-    """A document as somebody has read it."""
+    """Store a document as after a read."""
     await league.context.pool.execute(
         "INSERT INTO documents (key, version, coming, payload, built_at) VALUES ($1, 1, 1, '', to_timestamp(0))", key
     )
@@ -235,7 +235,7 @@ async def test_ratings_are_those_of_the_rules(league: League):
 
 
 async def stakes(league: League, said: list[Event], user: str) -> list[Stake]:
-    """What a user said of each match, as the rules take it."""
+    """A user's stakes on each match, as input of the rules."""
     of_match: dict[str, dict[str, Any]] = {}
     for record, value in said:
         if value["user_id"] != user:

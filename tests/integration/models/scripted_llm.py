@@ -25,7 +25,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 STAGES = ("analyzer", "assembler", "responder", "archivist")
-# Of a job's key: `{job}/slide-7/1`.
+# The format of a job's key: `{job}/slide-7/1`.
 _STEP_OF_JOB = re.compile(r"/(outline|slide-[0-9]+)/")
 # A forgotten step ends with its test, at the latest after this time.
 _SECONDS_MAX = 120.0
@@ -50,7 +50,7 @@ class Call:
 
     @property
     def user(self) -> str:
-        """What it is about."""
+        """The subject of the call."""
         return str(self.body["messages"][-1]["content"])
 
 
@@ -165,7 +165,7 @@ class ScriptedLLM:
         self.close()
 
     def close(self) -> None:
-        """Stop: nobody is answered any more, and nothing waits. Its port refuses connections."""
+        """Stop: no request is answered any more, and nothing waits. Its port refuses connections."""
         self._closing.set()
         self.release_all()
         self._httpd.shutdown()
@@ -179,12 +179,12 @@ class ScriptedLLM:
     # -- the script --------------------------------------------------------------------------------------------------
 
     def script(self, stage: str | None, *steps: Step) -> None:
-        """What the next calls of a stage meet, in order; None: of any stage."""
+        """Set the failures of the next calls of a stage, in order; None: of any stage."""
         with self._lock:
             self._scripts[stage].extend(steps)
 
     def always(self, stage: str | None, step: Step | None) -> None:
-        """What every call meets that no script is left for; None: it behaves again."""
+        """Set the failure of every call without a script; None: it behaves again."""
         with self._lock:
             if step is None:
                 self._always.pop(stage, None)

@@ -43,7 +43,7 @@ KEY = "sk-very-secret-0123456789"
 CALL = ChatCall(Stage.ANALYZER, "run-1/analyzer/1", "small", "You are the Analyzer.", "what?", 0.7, 2_000, is_json=True)
 # The limit of calls that meet it, and of those that must not, however busy the machine is.
 SHORT_SECONDS, LONG_SECONDS = 0.5, 30.0
-# A good answer, but compressed: how long it is when it is unpacked nobody has counted.
+# A good answer, but compressed: its length after unpacking is unknown.
 _ZIPPED = gzip.compress(b'{"choices": [{"message": {"content": "good"}}]}')
 
 
@@ -303,7 +303,7 @@ async def test_a_key_never_leaves_in_a_log(
 
 @pytest.mark.parametrize("step", [big(50 * 1024 * 1024), Reply(500, {"x-size": str(50 * 1024 * 1024)})])
 async def test_a_flood_is_not_read(llm: ScriptedLLM, chat: RemoteChat, step: Reply) -> None:
-    """Of 50 MB, as an answer or as an error page, no more than the limit is held."""
+    """At most the limit of 50 MB is held, for an answer and for an error page."""
     import tracemalloc
 
     llm.script(None, step)
@@ -330,7 +330,7 @@ async def test_a_flood_is_not_read(llm: ScriptedLLM, chat: RemoteChat, step: Rep
 async def test_tokens_are_counted_or_estimated(
     llm: ScriptedLLM, chat: RemoteChat, usage: Any, prompt: int | None, completion: int | None
 ) -> None:
-    """What the service does not count, or not in numbers that can be, is estimated."""
+    """A missing count of the service, or an invalid one, is estimated."""
     text = "A plain answer of a few words."
     llm.script(None, answer(text, usage=usage))
     found = await chat.complete(CALL)
@@ -348,7 +348,7 @@ async def test_an_answer_that_was_cut_off_is_one(llm: ScriptedLLM, chat: RemoteC
 
 
 async def test_texts_can_be_stored(llm: ScriptedLLM, chat: RemoteChat) -> None:
-    """U+0000 and halves of pairs are taken out of what comes and of what goes; whole pairs stay."""
+    """U+0000 and halves of pairs are removed from answers and requests; whole pairs stay."""
     llm.script(None, answer("a\x00b\ud83dc \U0001f600 \udc00"))
     asked = ChatCall(Stage.ANALYZER, "k", "m", "s\ud800", "u\x00\U0001f600", 0, 1, is_json=False)
     assert (await chat.complete(asked)).text == "abc \U0001f600 "
@@ -443,7 +443,7 @@ async def test_feeds_ask_in_the_same_way(llm: ScriptedLLM, step: Step, attempts:
 
 
 def test_every_step_has_a_test() -> None:
-    """What the scripted service can do by name is tried above."""
+    """Every named step of the scripted service is used above."""
     (mark,) = _marks(test_what_became_of_a_call)
     tried = {step for step, _ in mark.args[1] if isinstance(step, str)}
     assert tried >= set(STEPS) | {"closed", "reset", "closed_inside", "cut"}

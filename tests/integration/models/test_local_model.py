@@ -102,7 +102,9 @@ def test_namespaces_of_releases_before_leads_are_searched_by_their_vectors(embed
 
 
 def test_what_is_not_read_has_its_built_in_vector(embedder: LocalEmbedder):
-    """Of another script, of numbers and signs: compared with its like as before, and hardly at all with what is read."""
+    """A text of another script, of numbers and signs: compared with similar texts as before, and hardly at all with readable
+    ones.
+    """
     unread = [RUSSIAN, JAPANESE, f"{RUSSIAN} tests", "v1.2.3 -> 1.2.4"]
     rows = embedder.embed_now([*unread, "who fixed the tests"])
     np.testing.assert_array_equal(rows[:-1], TextEmbedder().embed(unread))
@@ -184,7 +186,7 @@ def test_which_embedder_is_chosen(given: dict[str, str], chosen: str):
     ],
 )
 def test_what_is_asked_for_and_not_there_is_refused(given: dict[str, str], says: str):
-    """One line that says what is missing."""
+    """One line names the missing file."""
     with pytest.raises(ConfigurationError, match=says):
         opening.open_embedder(read_settings(given))
 

@@ -34,14 +34,14 @@ NOW = 1_790_000_000_000
 
 
 class Built(NamedTuple):
-    """What the builder of these tests gives."""
+    """The result of the builder of these tests."""
 
     payload: bytes
     caused_by: str
 
 
 class Facts:
-    """What documents are made from: a text in PostgreSQL, and how often it was read."""
+    """The source of documents: a text in PostgreSQL, and the number of reads."""
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record]) -> None:
         self.pool = pool
@@ -235,7 +235,7 @@ async def test_no_copy_is_served_after_an_acknowledged_bump(world: World) -> Non
 
 @pytest.mark.requirement("R4.31")
 async def test_a_bump_that_redis_missed_is_acknowledged_when_no_older_head_is_trusted(world: World) -> None:
-    """Redis answers one call too late, and counts as up: the bump returns only once nobody trusts the old head."""
+    """Redis answers one call too late, and counts as up: the bump returns only once no process trusts the old head."""
     async with world.side() as writer, world.side() as reader:
         await writer.bump()
         await reader.text()
@@ -336,7 +336,7 @@ async def test_a_lease_ends_by_itself(world: World) -> None:
 
 
 async def test_a_bump_that_redis_was_not_told_of_is_acknowledged_later(world: World) -> None:
-    """A writer cut off from Redis waits until nobody trusts what Redis holds."""
+    """A writer cut off from Redis waits until no process trusts the contents of Redis."""
     away = await open_redis(None)
     async with world.side(link=away) as writer, world.side() as reader:
         await reader.bump()
@@ -356,7 +356,7 @@ async def test_two_hundred_readers_of_an_expired_document_load_it_once(world: Wo
         await a.bump()
         await asyncio.gather(a.text(), b.text())
         world.now_ms += (ADS.kind.ttl_outside_seconds + 1) * 1000
-        await a.documents.windows()  # they end sooner, and are not what is counted
+        await a.documents.windows()  # they end sooner, and are not counted
         loads = world.facts.loads
         world.facts.gate = asyncio.Event()
         served = await asyncio.gather(*(side.documents.read(ADS) for side in (a, b) for _ in range(100)))
@@ -456,7 +456,7 @@ async def test_a_lock_that_ran_out_is_not_released_by_its_former_owner(link: Red
 
 
 async def test_without_postgresql_nothing_cold_is_served(world: World) -> None:
-    """What was never read is an error that says to come again; see tests/chaos for what was read before."""
+    """A document without a read before is an error with a retry time; see tests/chaos for documents that were read."""
     async with world.side() as side:
         pool = await open_pool(world.url, size_max=1)
         await pool.close()

@@ -78,7 +78,7 @@ def settings_of(stack: Stack, url: str, store: str = f"s3://{BUCKET}/highwater")
 
 
 async def stored(s3: str, key: str) -> bytes:
-    """What the storage holds of a resource, by a client of the test's own.
+    """The stored bytes of a resource, by a separate client.
 
     Raises:
         FileNotFoundError: nothing.

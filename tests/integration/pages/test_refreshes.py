@@ -1,4 +1,4 @@
-"""The materializer of documents: what is made on a change, what is not, and what is taken away."""
+"""The materializer of documents: which documents a change builds, and which it removes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class World:
         return build
 
     async def takes(self, *events: Event) -> list[str]:
-        """Handle a batch; the reasons of what was dead-lettered."""
+        """Handle a batch; return the reasons of the dead letters."""
         prepared = await self.handler.prepare(events)
         async with transaction(self.pool) as tx:
             dead = await self.handler.apply(tx, events, prepared)
@@ -66,7 +66,7 @@ class World:
         return {row["key"]: (row["version"], row["payload"].decode()) for row in rows}
 
     async def has_been_read(self, *found: Resource) -> None:
-        """Somebody asked for these documents."""
+        """Mark these documents as read."""
         for one in found:
             self.facts.setdefault(one.key, "first")
             await self.takes(event(INVALIDATION_REQUESTED, {"key": one.key, "requested_at": NOW}))

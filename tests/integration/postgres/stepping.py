@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from random import Random  # noqa: TID251 (seeded: the same order in every run)
 from typing import Any
 
-# Who makes a statement; tasks inherit it.
+# The actor of a statement; tasks inherit it.
 _ACTOR: ContextVar[Actor] = ContextVar("actor")
 # How long the server is given to answer before it is asked whether it has the actor wait for a lock.
 _LOOK_SECONDS = 0.003

@@ -58,7 +58,7 @@ class Ground:
         """Open them."""
         self.monitor = await self.connected()
         name = await self.monitor.fetchval("SELECT current_database()")
-        await self.monitor.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")  # nobody pulls a plug here
+        await self.monitor.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")  # no crash happens here
         self.connections = [await self.connected() for _ in range(ACTORS)]
         await self.monitor.execute("CREATE TABLE effects (id bigint GENERATED ALWAYS AS IDENTITY, name text, n bigint)")
 
@@ -69,7 +69,7 @@ class Ground:
         return made
 
     async def effects(self) -> list[tuple[str, int]]:
-        """What was stored, in the order of commits where a lock orders them."""
+        """The stored effects, in the order of commits if a lock orders them."""
         return [(row["name"], row["n"]) for row in await self.monitor.fetch("SELECT name, n FROM effects ORDER BY id")]
 
     async def empty(self) -> None:
@@ -128,7 +128,9 @@ async def time_goes_by(ground: Ground) -> None:
 
 
 async def leases_in_order(seed: int, ground: Ground) -> list[str]:
-    """One seed: what is stored under a lease is stored by its owner of then; rows go only when their owner has published them."""
+    """One seed: effects under a lease are stored by its owner of that time; rows are removed only after their owner has
+    published them.
+    """
     await ground.empty()
     await ground.monitor.execute(
         "INSERT INTO outbox (shard, topic, headers) SELECT 7, 'feeds.user-active', '[]' FROM generate_series(1, 6)"
@@ -154,7 +156,7 @@ async def leases_in_order(seed: int, ground: Ground) -> list[str]:
 
 
 async def member(order: Interleaving, ground: Ground, number: int) -> None:
-    """Read both partitions from what is stored, as one that thinks that they are its own; stored with their effects."""
+    """Read both partitions from the stored positions, as a member that believes to own them; stored with their effects."""
     connection: Any = Stepped(ground.connections[number])
     places = [(TOPIC, 0), (TOPIC, 1)]
     following: dict[tuple[str, int], int] | None = None
@@ -278,7 +280,7 @@ async def test_no_order_of_statements_breaks_a_law(ground: Ground, scenario: str
 
 
 async def _unheld(_: HeldLease, _tx: Any) -> None:
-    """A fence that asks nobody."""
+    """A fence that checks nothing."""
 
 
 async def _unfenced(tx: Any, group: str, moves: list[Move]) -> None:
@@ -321,7 +323,7 @@ async def test_an_order_is_the_same_every_time(ground: Ground):
 
 
 async def test_actors_that_wait_for_each_other_are_found(ground: Ground):
-    """Two locks in two orders: the server ends one of them, and nobody waits forever."""
+    """Two locks in two orders: the server ends one of them, and neither waits forever."""
     await ground.empty()
     await ground.monitor.execute("INSERT INTO effects (name, n) VALUES ('a', 0), ('b', 0)")
 

@@ -1,4 +1,4 @@
-"""Leases on a real server: they end with their time or their session, and what was taken over stores nothing more."""
+"""Leases on a real server: they end with their time or their session, and a former owner stores nothing more."""
 
 from __future__ import annotations
 

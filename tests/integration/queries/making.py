@@ -121,7 +121,7 @@ class Queries:
         return [dict(row) for row in rows]
 
     async def events(self, topic: str) -> list[dict[str, Any]]:
-        """What the outbox holds of a topic, in order."""
+        """The outbox events of a topic, in order."""
         return await in_outbox(self.context, topic)
 
 

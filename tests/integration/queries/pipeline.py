@@ -1,4 +1,4 @@
-"""What the tests of the API of queries share: runs as the engine and its sink store them, and the events they send."""
+"""Shared parts of the tests of the API of queries: runs as the engine and its sink store them, and their events."""
 
 from __future__ import annotations
 

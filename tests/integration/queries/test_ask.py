@@ -89,7 +89,7 @@ async def test_who_stops_waiting_leaves_the_run_alone(stack, api, seeds, api_env
 
 
 async def test_the_key_that_may_ask_is_used(own_settings, stack, seeds, api_environment):
-    """Of the keys in the settings the first that may ask for the user; none is one line."""
+    """The first key in the settings that may submit for the user; none gives one line."""
     user = new_id()
     keys = f"editor:tom-key:tom:acme,viewer:look-key:{user}:acme,editor:poor-key:{user},editor:own-key:{user}:acme"
     with running_api(own_settings(HIGHWATER_API_KEYS=keys)) as guarded, Reader(stack.kafka, QUERY_SUBMITTED) as log:

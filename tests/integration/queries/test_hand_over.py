@@ -59,7 +59,7 @@ async def test_a_fresh_run_needs_no_command(q: Queries, monkeypatch: pytest.Monk
 
 
 async def test_only_a_run_whose_turn_it_is_is_handed_over(q: Queries):
-    """Of each user the first of a batch, and none while an earlier one has not released the user."""
+    """The first run of each user in a batch, and none while an earlier one has not released the user."""
     one, other = str(uuid.uuid4()), str(uuid.uuid4())
     first, second, others = await submitted(q, submission(one, 0), submission(one, 1), submission(other, 2))
     (third,) = await submitted(q, submission(one, 3))
@@ -117,7 +117,7 @@ async def test_an_engine_that_dies_before_both_are_stored(q: Queries, stage: str
     worker = q.worker(port=port)
     await asyncio.wait_for(port.is_reached.wait(), 60)
     async with q.context.pool.acquire() as tx, tx.transaction():
-        await tx.execute("SELECT FROM pipeline_runs WHERE id = $1 FOR UPDATE", run_id)  # what follows cannot be stored
+        await tx.execute("SELECT FROM pipeline_runs WHERE id = $1 FOR UPDATE", run_id)  # so no update is stored
         port.may_go_on.set()
         await until(lambda: _waits_for_a_lock(q), "the engine is about to store both")
         await worker.die()
@@ -133,7 +133,7 @@ async def test_an_engine_that_dies_before_both_are_stored(q: Queries, stage: str
 
 
 async def test_the_first_answer_stays(q: Queries):
-    """Of a call that has an answer already nothing else is stored, and what follows follows from that answer."""
+    """Nothing else is stored for a call with an answer, and the consequences follow from that answer."""
     (run_id,) = await submitted(q, submission(str(uuid.uuid4())))
     port = _Stopping("responder")
     q.worker(port=port)

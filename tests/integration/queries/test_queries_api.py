@@ -123,7 +123,7 @@ async def test_users_ask_for_themselves(guarded):
     assert (await ask(guarded, {"user_id": ADA, "query": "q"}, "ada-key")).status_code == 202
     assert (await ask(guarded, {"user_id": BOB, "query": "q"}, "ada-key")).status_code == 403
     assert (await ask(guarded, {"user_id": BOB, "query": "q"}, "eye-key")).status_code == 403
-    assert (await ask(guarded, {"query": "q"}, "look-key")).status_code == 403  # what is paid needs an editor
+    assert (await ask(guarded, {"query": "q"}, "look-key")).status_code == 403  # paid work needs an editor
     assert (await ask(guarded, {"user_id": BOB, "query": "q"}, "pen-key")).status_code == 202
     assert (await ask(guarded, {"query": "q"}, "pen-key")).json()["field"] == "user_id"
     assert (await ask(guarded, {"query": "q"}, "tom-key")).json()["field"] == "user_id"
@@ -318,7 +318,7 @@ async def test_a_read_waits_for_the_position_of_the_write(api, seeds):
     topic, partition, offset = parse_position(position)
     stored = (
         'INSERT INTO positions ("group", topic, partition, topic_id, next) VALUES ($1, $2, $3, $4, $5)'
-        ' ON CONFLICT ("group", topic, partition) DO UPDATE SET next = excluded.next'  # of another test's query
+        ' ON CONFLICT ("group", topic, partition) DO UPDATE SET next = excluded.next'  # a wait of another test's query
     )
     await seeds.run(stored, "queries", topic, partition, "x", offset + 1)
     assert (await status(api, asked["request_id"], X_Min_Position=position)).status_code == 404
@@ -334,7 +334,7 @@ async def test_a_read_waits_for_the_position_of_the_write(api, seeds):
 
 
 async def test_the_timeline_tells_a_run_from_end_to_end(api, seeds):
-    """Stages with durations and calls, events with positions in their order, totals; what is stored and nothing else."""
+    """Stages with durations and calls, events with positions in their order, totals; exactly the stored values."""
     run = await store_run(seeds, ADA, user_query="why?", restarted_from=BOB)
     await complete(seeds, run, sources=sources(), completed_at=NOW + timedelta(seconds=9), archive_status="STORED")
     way = ["NEW", "ANALYZING", "ANALYZED", "ASSEMBLING", "READY", "RESPONDING", "COMPLETED"]
@@ -381,7 +381,7 @@ async def _store_event(seeds: Seeds, run: str, state: str, second: int, **column
 
 
 async def test_the_timeline_of_a_run_under_way_and_of_one_that_failed(api, seeds):
-    """What has not happened yet is null or absent; a stage that failed ends with the run."""
+    """Future stages are null or absent; a stage that failed ends with the run."""
     run = await store_run(seeds, ADA, status="ANALYZING", revision=2)
     await store_call(seeds, run, ADA, "analyzer", ended_at=None, outcome=None, prompt_tokens=None, cost_usd=None)
     found = (await api.get(f"/api/query/{run}/timeline")).json()
@@ -472,7 +472,7 @@ async def test_restarting_makes_a_new_run_where_the_inputs_are(stack, api, seeds
 
 
 async def test_failed_queries_are_restarted_together(redis_url, stack, guarded, seeds, codec):
-    """Each once, from the stage that failed, with its expected cost; what was cancelled, restarted or may not ask is left out."""
+    """Each once, from the stage that failed, with its expected cost; cancelled, restarted and refused ones are left out."""
     user, org, suspended = new_id(), f"org-{new_id()[:8]}", f"org-{new_id()[:8]}"
     await organization(redis_url, seeds, org, "enterprise", "active")
     await organization(redis_url, seeds, suspended, "enterprise", "suspended")

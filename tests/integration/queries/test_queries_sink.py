@@ -38,7 +38,7 @@ NOW_MS = 10**12
 
 
 class Asker(Speaker):
-    """A user, what is said of the user's runs, and what is stored."""
+    """A user, the events of its runs, and the stored state."""
 
     def __init__(self, context: ProcessContext) -> None:
         super().__init__(
@@ -223,7 +223,7 @@ async def test_what_an_organization_may_not_is_a_run_that_failed(asker: Asker):
 
 
 async def test_batches_of_the_same_users_at_once(context: ProcessContext):
-    """Batches over the same users in different orders neither block each other for good nor give a place twice."""
+    """Batches over the same users in different orders neither deadlock nor give a place twice."""
     askers = [Asker(context) for _ in range(4)]
     work = []
     for number in range(12):
@@ -472,7 +472,7 @@ TABLES = {
 
 
 async def remembered(asker: Asker, request: str) -> None:
-    """What workers and materializers store of a run."""
+    """The rows of a run by workers and materializers."""
     pool = asker.context.pool
     await pool.execute(
         """INSERT INTO lsm_storage (user_id, time_bucket_start, time_bucket_end, tags, summary, raw_log_ids, pipeline_run_id,
@@ -583,7 +583,7 @@ async def test_a_query_that_is_being_stored_while_its_user_is_erased_is_gone(ask
 
 
 async def waits_for_erasures(context: ProcessContext) -> bool:
-    """Whether somebody waits for the lock of erasures."""
+    """Whether a process waits for the lock of erasures."""
     query = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = 7422 AND NOT granted"
     return await context.pool.fetchval(query) is not None
 

@@ -112,7 +112,9 @@ async def test_without_redis_an_answer_is_not_told_and_comes(q: Queries):
 
 
 async def test_what_a_run_used_is_counted_for_who_pays(q: Queries):
-    """Once, at its end, with the tokens of all its calls, where limits and `/usage` read it; the operator's for nobody."""
+    """Once, at its end, with the tokens of all its calls, where limits and `/usage` read it; the operator's for no
+    organization.
+    """
     worker = q.worker()
     paid, own = await q.ask(organization_id="acme"), await q.ask()
     for run_id in (paid, own):
@@ -228,7 +230,7 @@ async def _waits(q: Queries, run_id: str, attempt: int) -> dict[str, object] | N
 
 
 async def test_a_wait_outlives_its_worker(q: Queries):
-    """What is due later is in the store: another worker makes the next attempt."""
+    """A due retry is in the store: another worker makes the next attempt."""
     worker = q.worker()
     q.llm.script("responder", "429")
     run_id = await q.ask()
@@ -273,7 +275,7 @@ async def test_a_worker_that_dies_after_a_call(q: Queries, stage: str):
     await q.request(worker, run_id)
     await asyncio.to_thread(held.reached.wait, 10)
     async with q.context.pool.acquire() as tx, tx.transaction():
-        await tx.execute("SELECT FROM pipeline_runs WHERE id = $1 FOR UPDATE", run_id)  # what follows cannot be stored
+        await tx.execute("SELECT FROM pipeline_runs WHERE id = $1 FOR UPDATE", run_id)  # so no update is stored
         held.release.set()
         await until(lambda: _answered(q, run_id, stage), "the answer is stored")
         await worker.die()
@@ -523,7 +525,7 @@ async def test_a_given_up_archivist_is_begun_again(q: Queries):
 
 @pytest.mark.requirement("R1.20")
 async def test_unique_markers_reach_the_assembler_in_order(q: Queries):
-    """R1.20: the query, what was said, what is remembered, the Mentor; the Assembler's own prompt is the system's."""
+    """R1.20: the query, the history, the memory, the Mentor; the Assembler's own prompt is the system's."""
     for role in ("Mentor", "Assembler"):
         await q.context.pool.execute(
             "UPDATE system_prompts SET prompt_template = $2 WHERE role_name = $1 AND is_active", role, f"MARK-{role}"

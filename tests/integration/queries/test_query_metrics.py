@@ -105,7 +105,7 @@ async def report(pool: Any, minutes: int = 60) -> dict[str, Any]:
 
 
 async def test_of_nothing_nothing_is_known(pool: Any) -> None:
-    """Counts are 0, and what was never measured is null."""
+    """Counts are 0, and unmeasured values are null."""
     found = await report(pool)
     assert found["pipeline"] == {
         "requests": 0, "requests_per_minute": 0.0, "completed": 0, "failed": 0, "cancelled": 0, "failed_rate": None,
@@ -168,7 +168,7 @@ async def test_stages_are_told_from_capture_to_end(seeds: Seeds, pool: Any) -> N
 
 @pytest.mark.requirement("R1.39")
 async def test_contexts_are_told(seeds: Seeds, pool: Any) -> None:
-    """The share of analyses that found one, and how long what was given to the responder is."""
+    """The share of analyses that found one, and the length of the responder's input."""
     forms: list[Any] = [
         {},
         {"lsm_ids": []},

@@ -76,7 +76,7 @@ async def published(connection: ClientConnection, seconds: float = 15.0) -> dict
 
 
 async def says(connection: ClientConnection, message: Any) -> dict[str, Any]:
-    """What a command is answered."""
+    """The answer to a command."""
     await connection.send(message if isinstance(message, str | bytes) else json.dumps(message))
     return await published(connection)
 
@@ -243,7 +243,7 @@ async def test_the_log_is_read_while_somebody_listens(api):
 
 
 async def test_a_socket_resumes_without_loss_or_repeat(api, ends):
-    """What ended meanwhile in its order, each once, then live; by the address or by the first message."""
+    """Runs that ended meanwhile in order, each once, then live; by the address or by the first message."""
     user = new_id()
     async with socket(api, f"user_id={user}") as connection:
         await ends.completed(user, "0")
@@ -352,7 +352,7 @@ async def test_an_id_that_cannot_be_resumed_from(api, ends):
 
 
 async def test_a_gap_is_told(stack, api, ends):
-    """Of what the log no longer holds it is said that it is gone; then what it holds."""
+    """Removed records of the log are reported as gone; then come the available ones."""
     user = new_id()
     await ends.completed(user, "gone")
     _, place = await ends.completed(user, "gone too")

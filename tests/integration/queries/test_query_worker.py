@@ -45,7 +45,7 @@ def archived(kafka: Kafka, user: str, ordinal: int) -> None:
 
 
 def requests(kafka: Kafka, user: str) -> list[Answer]:
-    """What was requested for a user."""
+    """The requests for a user."""
     return kafka.answers(STAGE_REQUESTED, user)
 
 
@@ -137,7 +137,7 @@ def test_no_run_is_forgotten_though_the_worker_is_killed(worker: Worker, kafka: 
     killed: list[int] = []
 
     def answer() -> bool:
-        """Store the memory of what was requested, as workers would."""
+        """Store the memory of the requested run, as workers would."""
         for one in users:
             known = places(kafka, one)
             assert known == sorted(known)
@@ -155,7 +155,7 @@ def test_no_run_is_forgotten_though_the_worker_is_killed(worker: Worker, kafka: 
 
 
 def test_poison_stops_nothing(worker: Worker, kafka: Kafka, user: str):
-    """A run in a status that there is not is put aside, and the runs around it are requested."""
+    """A run in an unknown status is dead-lettered, and the runs around it are requested."""
     stage(kafka, user, 1, "DREAMING")
     stage(kafka, user, 2)
     until(lambda: places(kafka, user) == [2], "the good run is requested")

@@ -103,7 +103,7 @@ async def counting(link: RedisLink) -> None:
 
 
 async def locks(link: RedisLink, context: ProcessContext) -> None:
-    """Tokens are set, read and let go of."""
+    """Tokens are set, read and released."""
     user, document = fresh("u"), fresh("league:table")
     one, other = (UserLock(link, context.pool, user, token=token) for token in ("t/0/1", "t/0/2"))
     assert [await one.acquire(60), await other.acquire(60)] == [True, False]
@@ -158,7 +158,7 @@ async def sessions(link: RedisLink, context: ProcessContext) -> None:
 
 
 async def mirroring(link: RedisLink, context: ProcessContext) -> None:
-    """Keys on all nodes, what is left of them found on all, a sweep."""
+    """Keys on all nodes, the rest of them found on all, a sweep."""
     mirror = Mirror(context.pool, link, ResourceCache(link), lambda: NOW_MS, tick_seconds=1)
     moved = event("feeds.channel-advanced", {"channel_id": "c", "head": 1, "arrived_at": 1}, arrived_ms=NOW_MS)
     await link.client.hset("us:old", "plan", "pro")
@@ -198,7 +198,7 @@ async def test_everything_works_on_a_cluster(cluster: SixNodes, link: RedisLink,
 
 
 async def test_more_callers_than_connections_wait_for_their_turn(link: RedisLink):
-    """A node refuses whom it has no connection for; here nobody is refused, and Redis does not count as away."""
+    """A node refuses callers without a connection; here none is refused, and Redis does not count as unavailable."""
     found = await asyncio.gather(*(link.run(link.require().incr(f"turn:{n % 40}")) for n in range(400)))
     assert sorted(found) == sorted([*range(1, 11)] * 40)
     assert link.is_up
@@ -256,7 +256,7 @@ async def test_a_killed_primary_costs_seconds_and_nothing_else(
                 return True
 
             await until(is_back, "the replica has taken over", 60)
-            assert set(answers) == {200}  # with a key of the settings nobody noticed
+            assert set(answers) == {200}  # with a key of the settings that is noticed nowhere
             assert link.generation > generation
             # As if the primary had died before its replica had it.
             await link.run(link.require().delete(revoked))

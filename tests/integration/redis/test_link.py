@@ -40,7 +40,7 @@ async def test_who_is_cancelled_while_it_subscribes_ends_and_leaves_no_connectio
 
 
 async def test_pipelines_with_scripts_that_get_no_answer_leave_no_connection(redis_url: str):
-    """More of them than there are connections: else every call after them would find all in use, for good."""
+    """More of them than there are connections: else every later call would find all in use."""
     port = free_port()
     server = urlsplit(redis_url).port
     assert server is not None

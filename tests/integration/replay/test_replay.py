@@ -51,7 +51,7 @@ def replayed(environment: dict[str, str], topic: str, *arguments: str) -> list[d
 
 
 def one_line(done: Any) -> str:
-    """What was said on standard error, when it is one line."""
+    """The text on standard error, if it is one line."""
     said = done.stderr.decode()
     assert said.count("\n") == 1, said
     return str(said)
@@ -88,7 +88,7 @@ def published(environment: dict[str, str], count: int) -> tuple[str, dict[str, d
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="only kcat writes a header name that is no text")
 @pytest.mark.parametrize("more", [(), ("--limit", "9")])
 def test_a_header_name_that_is_no_text(environment, stack, more):
-    """It is said in place of the record's headers, in a batch and record by record; the records around it have theirs."""
+    """A note replaces the record's headers, in a batch and record by record; the records around it have theirs."""
     key = fresh("names")
     kcat = ["kcat", "-b", stack.kafka, "-P", "-t", "feeds.insight-retracted", "-p", "2", "-k", key]
     for name in (b"before", b"\xff\xfe", b"\xff", b"after"):
@@ -144,7 +144,7 @@ def test_from_and_to_mean_offsets_times_and_ages(environment):
     found = replayed(environment, INSIGHTS, "--from", f"{partition}/{low}", "--to", f"{partition}/{high}")
     assert found == [ours[0]]
     moment = max(lines, key=arrived_ms)["timestamp"]
-    time.sleep(0.01)  # another millisecond, so that what comes now is later
+    time.sleep(0.01)  # another millisecond, so that the next records are later
     _, later = published(environment, 10)
     after = replayed(environment, INSIGHTS, "--from", moment)
     assert {line["value"]["insight_id"] for line in after} >= set(later)
@@ -309,7 +309,7 @@ def test_at_1x_records_come_as_far_apart_as_they_did(environment, stack):
     mark = fresh("pace")
     for _ in range(3):
         send(stack.kafka, ACTIVE, [(f"{mark}-{i}", b"x") for i in range(5)])
-        time.sleep(0.4)  # what is measured is a distance in time
+        time.sleep(0.4)  # a distance in time is measured
     scratch = fresh("scratch")
     admin = AdminClient({"bootstrap.servers": stack.kafka})
     admin.create_topics([NewTopic(scratch, 1, 1)])[scratch].result(10)

@@ -97,7 +97,7 @@ def test_several_processes_write_what_one_writes(environment, mark, condition: s
 
 
 def of(partition: int, rows: list[Any]) -> list[Any]:
-    """The rows of a partition in their order; all of what has none."""
+    """The rows of a partition in their order; for rows without a partition all of them."""
     return [row for row in rows if int(row.get("partition", partition)) == partition]
 
 
@@ -156,7 +156,7 @@ def test_an_interrupted_replay_ends_its_processes(environment, mark, sent: signa
 
 
 def test_processes_end_when_their_parent_is_killed(environment, mark, tmp_path):
-    """Nobody is left to read on."""
+    """No parent is left to read."""
     process = begun(environment, TOPIC, "-o", str(tmp_path / "o.csv"))
     children = children_of(process, tmp_path)
     process.kill()
@@ -170,7 +170,7 @@ def test_processes_end_when_their_parent_is_killed(environment, mark, tmp_path):
     [("| head -n 1", 0, b""), ("> /dev/full", 1, b"highwater: [Errno 28] No space left on device\n")],
 )
 def test_a_reader_that_leaves_and_a_full_disk(environment, mark, more: str, status: int, said: bytes):
-    """What head wanted and nothing else; one line of the disk."""
+    """Exactly the lines for head; one line about the disk."""
     command = f"{' '.join(PROGRAM)} {TOPIC} {more}"
     done = subprocess.run(
         ["sh", "-c", command], env=environment, capture_output=True, timeout=60, check=False, cwd=ROOT
@@ -204,7 +204,7 @@ def test_a_condition_at_fault_is_shown_with_a_caret(environment, mark, condition
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "csv"])
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_memory_of_all_processes_together_is_bounded(environment, stack, codec: str, kind: str, tmp_path):
-    """300 texts of 1 MB that are a hundredth as compressed: all processes together keep to what is promised of any topic.
+    """300 texts of 1 MB, a hundredth of that when compressed: all processes together stay within the documented limit.
 
     JSON lines and CSV take 187 MB at most, of which 60 are libraries; Parquet takes 241, since its libraries are larger.
     """
@@ -224,7 +224,7 @@ def test_memory_of_all_processes_together_is_bounded(environment, stack, codec: 
 
 
 def memory_of(pid: int) -> int:
-    """What a process and those below it have resident; what is of files, the libraries, stands once, as they share it."""
+    """The resident memory of a process and its children; files, the libraries, count once, as they are shared."""
     own, shared = 0, 0
     with contextlib.suppress(psutil.NoSuchProcess):
         parent = psutil.Process(pid)

@@ -180,7 +180,9 @@ async def test_a_deck_is_made_of_its_documents_chunks(rows: Rows, monkeypatch: p
 
 
 async def test_a_deck_without_documents_is_made_of_what_was_ingested(rows: Rows):
-    """As an answer is: of open namespaces, what has its words; it is tagged with its sources, so what is withdrawn leaves it."""
+    """Like an answer: chunks of open namespaces with its words; it is tagged with its sources, so withdrawn text is removed
+    from it.
+    """
     for ns, is_open in (("open", True), ("closed", False)):
         await rows.namespace(ns, is_open=is_open)
         await rows.put("guide", ["Sails are mended by hand."], ns=ns, title="Boats")

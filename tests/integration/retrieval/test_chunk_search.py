@@ -127,7 +127,7 @@ async def test_results_with_what_stands_beside_them(rows: Rows):
 
 
 async def test_a_window_of_publication(rows: Rows):
-    """From a moment to a moment, both included; what is too old by the passport stays hidden, and is counted as before."""
+    """From a moment to a moment, both included; chunks too old by the passport stay hidden, and are counted as before."""
     await rows.namespace(dimensions=1, ttl_days=10.0)
     for days in (1, 2, 3, 11):
         await rows.put(f"d{days}", ["x"], vector=[[1.0]], published_days=days)
@@ -192,7 +192,7 @@ async def test_words_decide_where_no_vector_can_be_compared(
 
 
 async def test_what_is_hidden_for_its_age_is_counted(rows: Rows):
-    """Of what the search is about, by slot and source; nothing where old chunks are found, or are to be deleted anyway."""
+    """Within the search's slot and source; nothing where old chunks are found, or are to be deleted anyway."""
     await rows.namespace(dimensions=1, ttl_days=10.0)
     await rows.put("new", ["a"], vector=[[1.0]], age_days=10)
     await rows.put("old", ["b", "c"], vector=[[1.0], [1.0]], age_days=11)
@@ -230,16 +230,16 @@ async def test_words_weigh_by_bm25(rows: Rows, monkeypatch: pytest.MonkeyPatch, 
     words is one more, which a text has once.
     """
     monkeypatch.setattr(chunk_search, "COMPARED_MAX", compared_max)
-    texts = ["lag", "lag lag lag", "lag " * 70, "the lag of os.path_offset", "offset lag, Offset-lag", "nothing"]
+    texts = ["lag", "lag lag lag", "lag " * 70, "the lag of os.path2_offset", "offset lag, Offset-lag", "nothing"]
     await rows.namespace()
     await rows.namespace("other")
     await rows.put("a", texts, title="of words")
     await rows.put("b", ["lag", "offset"], to_delete=True, marked_at=to_datetime(NOW_MS))
     await rows.put("c", ["offset"] * 9, ns="other")
-    told = await found(rows, words="What is the lag of path/offset?")
+    told = await found(rows, words="What is the lag of path2.offset?")
     octets = [len(text.strip()) + len("of words") for text in map(str.strip, texts)]
     octets[2] += 1  # the last space
-    # lag, offset, path, and path/offset as a whole
+    # lag, offset, path2, and path2.offset as a whole
     times = {0: (1, 0, 0, 0), 1: (3, 0, 0, 0), 2: (64, 0, 0, 0), 3: (1, 1, 1, 1), 4: (2, 2, 0, 0), 5: (0, 0, 0, 0)}
     weights = word_weights([5, 2, 1, 1], 6)
     expected = {number: text_score(weights, one, octets[number], sum(octets) / 6) for number, one in times.items()}
@@ -261,21 +261,20 @@ NAMED = (
     ("released on 2024-05-01", "It was released on 2024-05-01", "It was released on 2024-01-05"),
     ("see section 7.2.1", "The rules of section 7.2.1", "The rules of section 7.1.2"),
     ("KIP-500", "A quorum is the subject of KIP-500", "A quorum is the subject of KIP 101, 500 votes"),
-    ("what does os.path.join do", "Call os.path.join for it", "The os can join a path"),
 )
 
 
 @pytest.mark.parametrize("compared_max", [chunk_search.COMPARED_MAX, 1])
 async def test_what_is_named_as_a_whole_comes_first(rows: Rows, monkeypatch: pytest.MonkeyPatch, compared_max: int):
-    """A version, an address, a date, a section or a name: a text that has it is before one with its parts, also beside
-    vectors that are as near; a name that no text has, or that is one word, changes no score.
+    """A version, an address, a date, a section or a numbered name: a text that has it is before one with its parts, also beside
+    vectors that are nearer; a name that no text has, or that is one word, changes no score.
     """
     monkeypatch.setattr(chunk_search, "COMPARED_MAX", compared_max)
-    await rows.namespace(dimensions=1)
-    for kind, place in (("a-parts", 2), ("b-whole", 1)):
+    await rows.namespace(dimensions=2)
+    for kind, place, near in (("a-parts", 2, [1.0, 0.0]), ("b-whole", 1, [0.9, 0.436])):
         texts = [f"{one[place]} {'and more' * (place == 1)}" for one in NAMED]
-        await rows.put(kind, texts, vector=[[1.0]] * len(NAMED))
-    for vector in (None, [1.0]):
+        await rows.put(kind, texts, vector=[near] * len(NAMED))
+    for vector in (None, [1.0, 0.0]):
         for number, (question, *_) in enumerate(NAMED):
             told = await found(rows, vector, words=question, mode=Mode.HYBRID)
             assert ids(told)[0] == ("b-whole", number), question
@@ -395,9 +394,9 @@ async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("spread_days", [0.5, 300])
 async def test_what_is_said_to_be_complete_is(rows: Rows, monkeypatch: pytest.MonkeyPatch, spread_days: float):
-    """Of ages apart: wherever a search says that it is complete, the last result is as good as the tenth of all.
+    """For several ages: wherever a search claims to be complete, the last result is as good as the tenth of all.
 
-    What is both near and recent is found once.
+    A chunk that is both near and recent is found once.
     """
     ages = np.random.default_rng(2).uniform(0, spread_days, COUNT)
     made = await _large(rows, monkeypatch, ages)
@@ -434,7 +433,7 @@ async def test_filters_of_a_large_namespace(rows: Rows, monkeypatch: pytest.Monk
 
 
 async def test_a_rare_word_of_a_large_namespace_is_found(rows: Rows, monkeypatch: pytest.MonkeyPatch):
-    """However common the others are; that no other scores higher is said only where it is known."""
+    """At any frequency of the others; that no other scores higher is claimed only where it is certain."""
     await _large(rows, monkeypatch, np.full(COUNT, 1.0))
     await rows.put("rare", ["even tombstone"], age_days=1)
     told = await found(rows, None, words="an even tombstone", mode=Mode.HYBRID)

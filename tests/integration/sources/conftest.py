@@ -1,4 +1,4 @@
-"""What tests of sources read from."""
+"""The inputs of the tests of sources."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ async def test_a_limit_of_pages_makes_the_run_truncated(github, api):
 
 
 async def test_a_run_since_a_time_is_not_full(github, api):
-    """What did not change since is not listed, so nothing is gone and nothing is an orphan."""
+    """Unchanged sources are not listed, so none counts as deleted and none is an orphan."""
     github.entries["issues"] = [issue(1)]
     origin = listing(api, since="2024-01-01T00:00:00Z")
     _, ends, _ = await submitted(origin, asks_full=True)
@@ -219,7 +219,7 @@ async def test_trouble_that_passes_is_sat_out(github, api, naps, trouble):
 
 @pytest.mark.parametrize("trouble", [CUT, refused(500)], ids=["cut", "500"])
 async def test_trouble_that_stays_ends_the_run_truncated(github, api, naps, trouble):
-    """After five attempts; what was read before is ended and marks nothing."""
+    """After five attempts; the sources that were read are ended and mark nothing."""
     github.entries["issues"] = [issue(n) for n in range(1, 151)]
     github.script("issues", github.reply(f"/repos/{REPOSITORY}/issues", {"per_page": "100"}, {}), *[trouble] * 5)
     origin = listing(api)
@@ -357,7 +357,7 @@ async def test_only_what_github_says_is_gone_is_gone(github, api):
 
 
 async def test_a_name_of_a_source_is_no_way_out_of_the_listing(github, api):
-    """What was remembered is escaped as one part of a path."""
+    """A remembered name is escaped as one part of a path."""
     await listing(api).gone(["issues/../../user"])
     assert github.asked[0].path == f"/repos/{REPOSITORY}/issues/..%2F..%2Fuser"
 
@@ -400,7 +400,7 @@ def test_names_of_repositories(name, is_one):
 
 
 def test_the_command_offers_each_kind():
-    """What `import github --what` takes are the kinds there are."""
+    """`import github --what` accepts exactly the existing kinds."""
     from highwater.api.chunks.cli_import import _KINDS
 
     assert set(_KINDS) == set(KINDS)

@@ -82,7 +82,7 @@ def test_as_of_and_timezone(environment, stack, season, tmp_path):
 
 
 def test_bad_entries_are_named_and_the_others_published(environment, stack, season, tmp_path):
-    """The first five are shown with their numbers, the rest counted; a repetition is said once; the exit status is 1."""
+    """The first five are shown with their numbers, the rest counted; a repetition is reported once; the exit status is 1."""
     bad = [match(f"Team {n}", date="someday") for n in range(7)]
     path = written(tmp_path, match("Arsenal"), *bad, match("Leeds"), match("Leeds"), match("Leeds"))
     done = run(environment, path, "--season", season)

@@ -76,11 +76,11 @@ class Importer:
         return [event for event in found if event["ingest_id"] == wanted]
 
     def chunks(self) -> list[tuple[Any, ...]]:
-        """What the last import said of each chunk, by source and number."""
+        """The submitted chunks of the last import, by source and number."""
         return sorted(tuple(event[name] for name in SEEN) for event in self.events(CHUNK_SUBMITTED))
 
     def ends(self) -> dict[str, tuple[bool, bool, bool, int]]:
-        """Of each source that the last import ended: full, truncated, force, count."""
+        """The ended sources of the last import: full, truncated, force, count."""
         names = ("full", "truncated", "force", "expected_count")
         return {event["source_id"]: tuple(event[name] for name in names) for event in self.events(INGEST_FINISHED)}
 
@@ -416,7 +416,7 @@ def test_a_service_that_refuses_is_one_line(importer, github):
     ],
 )
 def test_wrong_use_is_one_line(importer, tmp_path, arguments, status, said):
-    """It says what is wrong, before anything is asked of anybody."""
+    """It names the mistake, before any request is sent."""
     done = subprocess.run(
         importer.command(*arguments),
         env=importer.environment,

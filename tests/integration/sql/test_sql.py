@@ -76,7 +76,7 @@ def published(stack, seeds, tmp_path_factory) -> Published:
 
 
 def only(answer: dict[str, Any]) -> dict[str, Any]:
-    """What was scanned of the one table that the query read."""
+    """The scan of the one table that the query read."""
     (one,) = answer["scanned"]
     return one
 

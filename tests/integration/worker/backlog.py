@@ -56,7 +56,7 @@ async def rows_alone(count: int) -> dict[bytes, bytes]:
     """The rows that the agent leaves that is given one record after the other."""
     driver = Driver("channels", codec=CODEC)
     driver.keeps_outputs = False
-    with structlog.testing.capture_logs():  # of what is put aside or passed over
+    with structlog.testing.capture_logs():  # records that are dead-lettered or skipped
         for number in range(count):
             key, value, headers = _advance(number)
             await driver.publish(TOPIC, value, key=key, partition=partition_of(key), headers=headers)

@@ -43,7 +43,7 @@ ANSWER_SECONDS = 120.0
 
 Log = Mapping[Place, list[tuple[bytes, bytes | None]]]
 
-# A process that restores, and stops for good once it has written the second batch.
+# A process that restores, and stops forever once it has written the second batch.
 RESTORE = """
 import json, sys, threading
 from contextlib import closing
@@ -118,7 +118,7 @@ def make(admin: AdminClient, topic: str, **config: str) -> None:
 
 
 def a_log(topic: str, first: int = 0, count: int = RECORDS) -> dict[Place, list[tuple[bytes, bytes | None]]]:
-    """Changes of rows, each key many times, every fifth a deletion; what is written last differs by key."""
+    """Changes of rows, each key many times, every fifth a deletion; the last write differs by key."""
     return {
         (topic, p): [
             (b"k%d" % (i * 31 % KEYS), None if i * i % 5 == 1 else b"row %d" % i) for i in range(first, first + count)
@@ -311,7 +311,7 @@ def test_an_end_before_that_of_the_span_is_not_the_end(
 def test_records_deleted_before_they_are_read_end_it(
     stack: Stack, admin: AdminClient, produce: Any, topic: str, stores: dict[Place, Rdict]
 ) -> None:
-    """What is deleted under a reader is not passed over."""
+    """Records that are deleted under a reader are not skipped."""
     make(admin, topic, cleanup_policy="compact,delete")
     log = a_log(topic)
     produce(log)

@@ -89,7 +89,7 @@ def lone(parts: Addresses, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
 
 @pytest.mark.requirement("R0.29")
 def test_a_tick_tells_no_more_channels_than_its_cap(kafka: Kafka, user: str, lone: Callable[..., Worker]) -> None:
-    """Of many dirty channels each tick publishes at most the cap, the oldest of a partition first, and in the end all."""
+    """If many channels are dirty each tick publishes at most the cap, the oldest of a partition first, and in the end all."""
     lone(settings={"HIGHWATER_MAX_DIRTY_CHANNELS_PER_TICK": "3"}).start()
     names = [f"{user}-{number}" for number in range(60)]
     for number, name in enumerate(names):
@@ -168,7 +168,7 @@ def test_tables_that_were_left_for_long_are_restored_from_the_beginning(
     """Their missing rows are older than the log keeps deletions: they are emptied and read again, and no decision is repeated."""
     worker = lone().start()
     long_ago_ms = time.time_ns() // 1_000_000 - 20 * 3_600_000
-    for rows in (1_000, 2_000):  # what the stores hold, and what they lack
+    for rows in (1_000, 2_000):  # the rows of the stores, and the missing ones
         worker.end(signal.SIGTERM)
         kafka.fill_heads(worker.app_id, rows, at_ms=long_ago_ms)
         worker.start()
@@ -215,7 +215,9 @@ def test_partitions_that_move_while_they_are_restored_are_given_up(
 async def test_a_backlog_is_folded_through_a_kill_and_a_rebalance(
     parts: Addresses, kafka: Kafka, lone: Callable[..., Worker]
 ) -> None:
-    """Rows are byte by byte those of one event after the other, all is committed, bad events are put aside, no lag is left."""
+    """Rows are byte by byte those of one event after the other, all is committed, bad events are
+    dead-lettered, no lag is left.
+    """
     address = str(parts.kafka)
     one = lone(settings={"HIGHWATER_TICK_SECONDS": "10000000"})  # no tick, which would change rows
     records = backlog.Appending(address)
@@ -272,7 +274,7 @@ def test_it_waits_for_a_broker_that_is_silent_for_longer_than_an_answer_may_take
 
 
 def test_another_worker_takes_over(parts: Addresses, kafka: Kafka, user: str, lone: Callable[..., Worker]) -> None:
-    """Of two workers one is killed: the other serves all partitions, and no decision is lost or taken twice."""
+    """One of two workers is killed: the other serves all partitions, and no decision is lost or made twice."""
     one = lone().start()
     other = lone(app_id=one.app_id).start()
     users = [f"{user}-{number}" for number in range(16)]
@@ -311,7 +313,7 @@ def test_a_clock_that_is_an_hour_ahead_holds_nothing_up(kafka: Kafka, user: str,
     assert worker.metric("highwater_ticks_refused_total") > 0
     assert "the clock of this machine is 3600 s ahead" in worker.degraded()["clock"]
     assert worker.log().count('"clocks_differ"') == 1
-    worker.move_clock(3600)  # what only the offset says is as it should be: these ticks are taken
+    worker.move_clock(3600)  # only the offset claims that it is right: these ticks are accepted
     worker.after_ticks(int(2 / TICK_SECONDS))  # the offset is read once a second
     worker.move_clock(-3600)
     until(lambda: "time_overruled" in worker.log(), "the next tick overrules them")

@@ -1,1 +1,1 @@
-"""What is checked of a backup before anything is changed."""
+"""The checks of a backup before anything is changed."""

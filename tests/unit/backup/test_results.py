@@ -21,7 +21,7 @@ CODEC = Codec({name: number for number, name in enumerate(sorted(TOPICS), start=
 
 
 def told_of(*events: tuple[str, dict[str, Any]]) -> RecordedResults:
-    """What these events say, each an example of its topic with some fields changed."""
+    """The results of these events, each an example of its topic with some fields changed."""
     told = RecordedResults({})
     for topic, changed in events:
         record = Record(topic, 0, 0, NOW_MS, b"k", b"", [])
@@ -35,7 +35,7 @@ def record_of(topic: str, key: bytes, **headers: str) -> Record:
 
 
 def test_a_later_cause_of_a_key_covers_the_earlier_ones() -> None:
-    """Of that key, topic and source partition; not what came after it, nor another key."""
+    """This holds for the same key, topic and source partition; later events and other keys are not covered."""
     told = RecordedResults({})
     told.note(record_of(STAGE, b"u", ce_id="outbox-12", ce_causedby="queries.query-submitted/3/7"))
     told.note(record_of(STAGE, b"u", ce_id="outbox-9", ce_causedby="queries.query-submitted/3/5"))

@@ -1,4 +1,4 @@
-"""What `bench week` calls growth, and how `bench overload` and `week` draw."""
+"""How `bench week` detects growth, and how `bench overload` and `week` draw."""
 
 import xml.etree.ElementTree as ET
 

@@ -26,7 +26,7 @@ from tests.bench.quality import (
 )
 from tests.bench.topic_peers import Topics
 
-# Of four texts a is in three, b and c in two; a and b meet in two, a and c in one, b and c in one.
+# The word a is in three of four texts, b and c in two; a and b meet in two, a and c in one, b and c in one.
 TEXTS = ["aa bb", "aa bb cc", "aa", "cc"]
 
 
@@ -78,7 +78,9 @@ def test_diversity_is_the_share_of_distinct_words():
 
 
 def test_word_coverage_is_the_mean_share_of_members_that_hold_a_topics_words():
-    """Of two members both hold the one word and one the other; a word that none holds is 0; without words there is none."""
+    """Both of two members contain the one word and one of them the other; a word in no text is 0; without words there is no
+    coverage.
+    """
     members = np.array([0, 0, 1, -1])
     texts = ["alpha beta", "alpha", "gamma", "beta"]
     assert word_coverage(members, texts, {0: ["alpha", "beta"], 1: ["delta"]}) == pytest.approx((0.75 + 0) / 2)
@@ -177,7 +179,7 @@ def test_agreement_counts_noise_as_a_label():
     """The index of Hubert and Arabie worked out by hand, and 1 for the same groups under other names."""
     truth = np.array([0, 0, 1, 1, 2, 2])
     assert agreement(truth, np.array([5, 5, 3, 3, -1, -1])) == 1.0
-    # Of 15 pairs 3 are together in truth, 2 in the other and 2 in both; by chance 3 x 2 / 15, at most (3 + 2) / 2.
+    # 3 of 15 pairs are together in truth, 2 in the other and 2 in both; by chance 3 x 2 / 15, at most (3 + 2) / 2.
     assert agreement(truth, np.array([0, 0, 1, 1, -1, 2])) == pytest.approx((2 - 3 * 2 / 15) / (2.5 - 3 * 2 / 15))
 
 

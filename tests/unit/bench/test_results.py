@@ -27,7 +27,7 @@ def _measured(ours: float, peer: float, unit: str = "rows/s") -> list[Figure]:
     ],
 )
 def test_only_a_ratio_to_a_peer_can_drop(unit, now, share, dropped):
-    """What counts is our figure to the peer's of the same run, in the direction of its unit."""
+    """Our figure is compared with the peer's of the same run, in the direction of its unit."""
     before = _measured(100, 200) if unit == "rows/s" else _measured(100, 100, unit)
     assert bool(results.drops(before, _measured(*now, unit), share)) is dropped
 
@@ -46,7 +46,7 @@ def test_points_of_a_curve_are_compared_at_their_size():
 
 
 def test_the_exponent_of_a_curve():
-    """Linear work has 1, quadratic 2, constant 0; what is not positive has none."""
+    """Linear work has 1, quadratic 2, constant 0; figures that are not positive have no exponent."""
     sizes = (1_000.0, 10_000.0, 100_000.0, 1_000_000.0)
     for power in (0, 1, 2):
         assert results.exponent([(size, 3 * size**power) for size in sizes]) == pytest.approx(power)

@@ -21,7 +21,7 @@ def test_each_question_has_been_read_for():
 
 
 def test_what_was_read_and_answers_counts_beside_what_was_named():
-    """And what nobody read is counted as unread: not as an answer."""
+    """An unread text counts as unread, not as an answer."""
     made = Judged("judged", [""] * 4, [""] * 4, ["q"], [frozenset([0])], [frozenset([0, 2])], [frozenset([0, 1, 2])])
     values = {one["name"].rpartition("questions, ")[2]: one["value"] for one in _figures(made, "s", [[3, 2, 1, 0]])[4:]}
     assert values == {"top 1": 0.0, "top 5": 1.0, "top 10": 1.0, "MRR": 0.5, "unread": 0.25}

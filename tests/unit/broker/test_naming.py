@@ -1,4 +1,4 @@
-"""What the name of a topic says."""
+"""The parts of a topic's name."""
 
 from __future__ import annotations
 

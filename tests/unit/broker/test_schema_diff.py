@@ -1,4 +1,4 @@
-"""What differs between two versions of a schema."""
+"""The differences between two versions of a schema."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Echo:
 
 @pytest.fixture
 def echo() -> Iterator[Echo]:
-    """What is behind the proxy."""
+    """The server behind the proxy."""
     server = Echo()
     yield server
     server.close()
@@ -119,7 +119,7 @@ def test_cut_connections_are_reset_and_new_ones_too(proxied: tuple[Proxies, int]
 
 
 def test_half_open_connections_carry_nothing_and_are_reset_in_the_end(proxied: tuple[Proxies, int], echo: Echo):
-    """What was sent meanwhile never arrives."""
+    """Data that was sent meanwhile never arrives."""
     proxies, port = proxied
     with connected(port) as client:
         assert answered(client, b"before") == b"before"
@@ -141,7 +141,7 @@ def test_late_writes_arrive_also_from_clients_that_have_gone(proxied: tuple[Prox
     proxies.begin("echo", Kind.LATE)
     with connected(port) as client:
         client.sendall(b"late")
-    time.sleep(HELD_SECONDS)  # what is held must not have come
+    time.sleep(HELD_SECONDS)  # held data must not have arrived
     assert b"".join(echo.seen) == b""
     proxies.end("echo")
     deadline = time.monotonic() + PATIENCE_SECONDS

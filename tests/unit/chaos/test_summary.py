@@ -1,4 +1,4 @@
-"""What a run says of each kind of fault."""
+"""The summary of a run for each kind of fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agents of chunks without a broker: what is sent when, and that nothing is written before it was acknowledged."""
+"""The agents of chunks without a broker: which events are sent when, and that no row is written before the acknowledgement."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Case:
         await self.take(TICK, {"number": now // 30_000, "now": now})
 
     def published(self, topic: str) -> list[Any]:
-        """What was sent to a topic."""
+        """The events sent to a topic."""
         return [event for sent, event, _ in self.sent if sent == topic]
 
 
@@ -90,7 +90,7 @@ class Case:
 
 
 def outcomes(case: Case) -> list[tuple[str, int, str]]:
-    """What was decided: ingest, revision, outcome."""
+    """The decisions: ingest, revision, outcome."""
     return [(told["ingest_id"], told["revision"], told["outcome"]) for told in case.published(INGEST_DECIDED)]
 
 

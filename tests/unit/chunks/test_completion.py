@@ -195,7 +195,7 @@ def test_whatever_order_progress_is_heard_in_the_last_is_decided_on(
 
 
 def rows(*ingest_ids: str, **more: Any) -> list[Ingest]:
-    """Rows of ingests of one source that were heard of at noon, and are not at their end."""
+    """Rows of ingests of one source whose progress came at noon, before their end."""
     return [progressed(None, progress(seen=3, ingest_id=name, **more)) for name in ingest_ids]
 
 
@@ -209,7 +209,7 @@ def test_one_ingest_of_a_source_is_told_a_tick():
 
 
 def test_what_was_decided_is_forgotten_a_day_later():
-    """Until then it is kept, so that what is heard again is not decided again."""
+    """Until then it is kept, so that repeated progress is not decided again."""
     row = decided(progressed(None, progress()), NOON)
     assert row.due_ms == NOON + KEPT_MS
     assert plan_tick([row], NOON + KEPT_MS - 1) == ([], [], [row])

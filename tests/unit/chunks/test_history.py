@@ -15,5 +15,5 @@ def test_texts_are_known_since_the_namespace_was_made():
 
 
 def test_nothing_is_known_where_removals_are_hard():
-    """What is taken out there is to be gone, and so is what is replaced."""
+    """A removed text must be erased there, and so must a replaced one."""
     assert known_from_ms("hard", NOW - 5, NOW - 3, NOW) is None

@@ -1,4 +1,4 @@
-"""What a chunk is known by."""
+"""The identity of a chunk."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_a_namespace_that_nobody_named_has_the_default():
 
 
 def test_documents_have_no_life_of_their_own(tmp_path: Path):
-    """What holds documents ends of no age, unless the table of the namespace itself gives it a TTL."""
+    """A namespace of documents has no maximum age, unless its own table in the file sets a TTL."""
     path = written(
         tmp_path, "[default]\nttl_days = 90\n[namespaces.news]\nttl_days = 10\n[namespaces.open]\nis_open = true"
     )
@@ -65,7 +65,7 @@ def test_documents_have_no_life_of_their_own(tmp_path: Path):
 
 
 def test_a_file_overrides_single_keys(tmp_path: Path):
-    """What a namespace leaves out is as the default of that file says, also of one that comes with the product."""
+    """Missing keys have the default of that file, also for a namespace that comes with the product."""
     path = written(
         tmp_path,
         '[default]\nttl_days = 90\n[namespaces.news]\nhalf_life_days = 0.5\nremoval = "hard"\n'

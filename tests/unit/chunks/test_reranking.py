@@ -70,7 +70,7 @@ async def test_neither_similarity_nor_the_reranker_decides_alone(scores: dict[st
 
 
 async def test_age_counts_as_without_a_reranker():
-    """Of two that are equal by both the younger one is first."""
+    """If two results are equal by both scores, the younger one is first."""
     given = [result("old", 0.5, decay=0.1), result("young", 0.5)]
     ordered, _ = await reranked(Scores({"old": 0.5, "young": 0.5}), "q", given, PASSPORT)
     assert [one.content for one in ordered] == ["young", "old"]

@@ -104,7 +104,7 @@ def test_a_bound_is_one(
     alpha: float,
     beta: float,
 ):
-    """No chunk that is less similar and older scores higher, but for the last bits of a power."""
+    """No chunk that is less similar and older scores higher, except for the last bits of a power."""
     cosine, cosine_max = sorted((cosine, cosine_max))
     text, text_max = sorted((text, text_max))
     age_min, age = sorted((age_min, age))

@@ -58,7 +58,7 @@ async def test_what_was_not_acknowledged_is_published_again_under_its_id():
 
 
 async def test_without_kafka_an_end_waits_for_one_attempt_and_memory_is_bounded(monkeypatch):
-    """What does not fit is counted for nobody, and so is what is left at the end; both are logged with what they cost."""
+    """Usage that does not fit is counted for no organization, and so is the rest at the end; both are logged with their cost."""
     monkeypatch.setattr(tokens_used, "WAITING_MAX", 2)
     lost: list[TokensUsed] = []
     monkeypatch.setattr(tokens_used, "_lost", lambda events, _reason: lost.extend(events))

@@ -132,7 +132,7 @@ class Store:
         return plan
 
     def facts(self) -> dict[str, Any]:
-        """What must not depend on how the log was cut into batches."""
+        """The facts that must not depend on the batches of the log."""
         ingests = {
             name: replace(one, revision=0, dealt=dict(one.dealt), seen=tuple(one.seen))
             for name, one in self.ingests.items()
@@ -229,7 +229,7 @@ class Model:
         return None
 
     def upsert(self, event: Submitted, row: Row | None) -> str:
-        """What it does to its row."""
+        """The change of its row."""
         place = (event.partition, event.offset)
         if row is None:
             self.rows[event.chunk_no] = Row(
@@ -290,7 +290,7 @@ def test_what_stood_for_a_while_is_written_before_what_replaced_it():
 
 
 def test_what_stood_for_no_time_is_not_written():
-    """Of texts that arrived in the same millisecond the last one counts."""
+    """If texts arrived in the same millisecond, the last one counts."""
     batch = [said(0, "a", at=1, arrived_ms=7), said(0, "b", ingest="B", at=2, arrived_ms=7)]
     assert plan_upserts(Source(), batch).passed == []
 
@@ -341,7 +341,7 @@ def logs(draw: st.DrawFn) -> list[Submitted | End | str]:
 
 
 def disturb(rows: dict[int, Row], what: str) -> None:
-    """What the backfill, the orphan marking and the sweep do."""
+    """Change rows like the backfill, the orphan marking and the sweep."""
     action, number = what.split()
     row = rows.get(int(number))
     if row is None:
@@ -417,7 +417,7 @@ def test_a_log_read_again_changes_nothing(log: list[Submitted | End | str], batc
 @pytest.mark.requirement("R3.24")
 @given(logs())
 def test_each_distinct_chunk_is_counted_once(log: list[Submitted | End | str]):
-    """The counters of what was dealt with are as many as numbers were seen, and failures as many as are named (R3.24)."""
+    """The counters add up to the number of distinct chunk numbers, and failures to the named ones (R3.24)."""
     store = run(Store(), log, 5)
     for name, one in store.ingests.items():
         assert one.seen_count == sum(last - first for first, last in one.seen)
@@ -531,7 +531,7 @@ def test_an_end_after_the_decision_changes_nothing():
 
 
 def test_what_superseded_a_decided_ingest_tells_nothing_of_it():
-    """That it is superseded is stored, so that what comes late is refused."""
+    """The superseded state is stored, so that late chunks are refused."""
     store = Store()
     store.take([said(at=1)])
     store.ingests["A"] = replace(store.ingests["A"], status="complete")

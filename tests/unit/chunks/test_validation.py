@@ -1,4 +1,4 @@
-"""What an event of the chunks must satisfy beyond its schema."""
+"""The rules for events of chunks beyond their schema."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_bad_chunk_is_refused_by_a_field_of_its_own(changes: dict[str, Any], r
 @pytest.mark.parametrize("topic", [CHUNK_SUBMITTED, INGEST_FINISHED])
 @pytest.mark.parametrize("name", sorted(IDENTITY))
 def test_a_fault_in_the_identity_is_named_first(topic: str, name: str):
-    """Of an event that is wrong otherwise too, since it belongs to no ingest."""
+    """This holds for an event with other faults too, since it belongs to no ingest."""
     event = {**(CHUNK if topic == CHUNK_SUBMITTED else END), "chunk_no": -1, "expected_count": -1, name: "a\x00"}
     assert refused(topic, event) == ("control_character", name)
 

@@ -113,7 +113,7 @@ def test_people_get_a_table(insights: Path, capsys: pytest.CaptureFixture[str]) 
 def test_wrong_use_is_one_line(
     insights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
-    """Which names what is wrong."""
+    """The line names the mistake."""
     (tmp_path / "bad.toml").write_text("[plans.free]\nnovelty = 3\n")
     given = ["--population", "3"] if "--population" not in arguments else []
     status, out, err = _run(capsys, "--insights", insights, *given, *arguments)

@@ -214,7 +214,7 @@ def test_verdicts_name_what_to_do():
 
 
 def test_the_next_bottleneck_is_the_consumer_furthest_behind():
-    """By seconds, of those that run; what to add is said once it is noticeably behind."""
+    """By seconds, among the running ones; the remedy is shown once it is noticeably behind."""
     assert bottleneck_verdict([]).detail == bottleneck_verdict([("users", 0, 0.0)]).detail
     near = bottleneck_verdict([("users", 900, 0.4), ("insights", 3, 0.9)])
     assert (near.detail, near.remedy) == ("consumer insights, the furthest behind: 3 events, 0.9 s", "")
@@ -224,7 +224,7 @@ def test_the_next_bottleneck_is_the_consumer_furthest_behind():
 
 @pytest.mark.parametrize(("text", "state"), [("0", "ok"), ("-3600", "warning"), ("soon", "bad"), (None, "warning")])
 def test_the_clock_file_is_judged(text, state, tmp_path):
-    """No offset is well, one is said, and an unreadable file is bad."""
+    """No offset is fine, an offset is reported, and an unreadable file is bad."""
     path = tmp_path / "clock"
     if text is not None:
         path.write_text(text)
@@ -366,7 +366,7 @@ _OF_A_STACK = (
 
 @pytest.mark.parametrize("arguments", _OF_A_STACK, ids=" ".join)
 def test_no_stack_is_guessed(arguments, capsys, monkeypatch):
-    """Where no stack runs in the folder and no setting names one, a command says so and asks nobody."""
+    """If no stack runs in the folder and no setting names one, a command says so and sends no request."""
     asked: list[object] = []
     monkeypatch.setattr(socket.socket, "connect", lambda _socket, address: asked.append(address))
     assert run_command(highwater, list(arguments)) == 1

@@ -1,4 +1,4 @@
-"""What a file of JSON lines becomes: numbers, shifts, refusals."""
+"""How a file of JSON lines is read: numbers, shifts, refusals."""
 
 from __future__ import annotations
 

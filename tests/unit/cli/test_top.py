@@ -1,4 +1,4 @@
-"""What `highwater top` makes of two looks."""
+"""The output of `highwater top` from two measurements."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_quantile_lies_in_its_bucket():
 
 
 def test_the_busiest_come_first():
-    """Topics by rate, consumers by what is unread, work by its 95th percentile, processes by memory."""
+    """Topics by rate, consumers by unread events, work by its 95th percentile, processes by memory."""
     slow, quick = (Timings(9.0, ((1.0, 0.0), (2.0, 6.0), (INFINITE, 6.0))), Timings(0.2, ((0.1, 4.0), (INFINITE, 4.0))))
     group = {"seconds": None, "problem": None, "partitions": []}
     before = Look(10.0, {"quiet": 100, "busy": 5}, (), {})

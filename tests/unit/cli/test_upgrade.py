@@ -1,4 +1,4 @@
-"""`highwater upgrade --check`: what is said of migrations and of versions that run beside each other."""
+"""`highwater upgrade --check`: the report about migrations and about versions that run side by side."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_clusters_are_rows_of_their_types():
 
 
 def test_members_are_every_insight_once():
-    """Members with what is theirs, then those in no cluster: with what they lean to, and without a place where they have none."""
+    """Members with their cluster, then the others: with the cluster they lean to, and without a place if they have none."""
     rows = served(always(CLUSTERS)).members("ada").rows()
     assert [(row["insight_id"], row["cluster_id"], row["confidence"], row["since"]) for row in rows] == [
         ("i1", "c1", 1.0, 3), ("i2", "c1", 0.5, 7), ("i3", None, None, None), ("i4", None, None, None),
@@ -89,7 +89,7 @@ def test_members_are_every_insight_once():
 
 
 def test_a_version_from_before_clusters_had_an_identity_has_members():
-    """What it does not tell is null."""
+    """Missing fields are null."""
     old = {"clusters": [{"cluster_id": "c", "label": "l", "size": 1, "insight_ids": ["i"]}]}
     hw = served(always(old))
     assert (hw.members("ada").rows()[0]["since"], hw.clusters("ada").rows()[0]["x"]) == (None, None)
@@ -155,7 +155,7 @@ def test_a_list_is_read_to_its_end():
 
 
 def test_the_same_again_costs_a_304():
-    """What did not change is not sent again; another question is asked as such; a new version is read."""
+    """An unchanged answer is not sent again; another query is a new request; a new version is read."""
     tags, sent = ["v1"], []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -245,5 +245,5 @@ def test_a_wrong_setting_is_said_as_everywhere(monkeypatch):
     ],
 )
 def test_bounds_are_what_the_command_takes(moment: Any, text: str):
-    """Ages, times, datetimes, offsets and positions; what has no zone is UTC."""
+    """Ages, times, datetimes, offsets and positions; a time without a zone is UTC."""
     assert text_of(moment) == text

@@ -102,7 +102,7 @@ async def test_what_belongs_to_others_is_answered_as_what_does_not_exist() -> No
 
 
 def test_nothing_is_answered_before_its_owner_was_checked() -> None:
-    """An operation that forgets it fails, and one that reaches nobody's own needs none."""
+    """An operation that omits the check fails, and one without owned resources needs none."""
     services: Any = None
     asker = Caller(services, READ_JOB, Principal(Role.ADMIN))
     with pytest.raises(UncheckedOwnerError):

@@ -73,5 +73,5 @@ def test_the_choice_is_taken_by_the_client_and_none_is_taken_more(told: dict[str
 
 @given(st.text(max_size=200))
 def test_any_field_is_answered(field: str) -> None:
-    """No text breaks it, and what is chosen there is."""
+    """No text breaks it, and the chosen coding is available."""
     assert negotiate(field) in (*ALL, None)

@@ -1,4 +1,4 @@
-"""The entrance: what is refused before anything of it is routed, and what every answer carries."""
+"""The entrance: which requests are refused before routing, and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_with_keys_a_key_decides_and_a_cookie_never(headers: dict[str, str
 
 
 async def test_a_page_of_another_site_signs_nobody_in():
-    """Else a browser would work under a key that somebody else chose."""
+    """Else a browser would work under the key of an attacker."""
     async with client(keys="admin:root") as guarded:
         answer = await guarded.post("/login", data={"key": "root"}, headers=FOREIGN)
     assert answer.status_code == 403
@@ -126,7 +126,7 @@ async def test_every_answer_carries_the_policies(http: httpx.AsyncClient, path: 
         ("http://hw.example", {}, {}, False),
         ("http://hw.example", {}, {"X-Forwarded-Proto": "https"}, False),
         ("http://hw.example", {"HIGHWATER_TRUSTED_PROXIES": "127.0.0.1"}, {"X-Forwarded-Proto": "https"}, True),
-        ("https://localhost", {}, {}, False),  # where every port of the name is of somebody else
+        ("https://localhost", {}, {}, False),  # a network in which every port belongs to other programs
     ],
 )
 async def test_who_came_encrypted_comes_so_again(

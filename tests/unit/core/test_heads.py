@@ -47,7 +47,7 @@ _ROUTES = [
 
 
 async def _asked(method: str, path: str, app: Any = None) -> tuple[Scope, list[Message]]:
-    """The scope afterwards, and what was sent; the client stays."""
+    """The scope afterwards, and the sent messages; the client stays."""
     sent: list[Message] = []
     scope: Scope = {
         "type": "http",
@@ -82,7 +82,7 @@ async def test_the_head_is_that_of_the_get() -> None:
 
 
 async def test_a_stream_ends_with_its_head() -> None:
-    """A stream without an end is let go at once, as if the client had gone."""
+    """A stream without an end is ended at once, as if the client had disconnected."""
     _ended.clear()
     _, sent = await _asked("HEAD", "/stream")
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
@@ -102,7 +102,7 @@ async def test_an_error_before_the_head_is_passed_on() -> None:
 
 
 async def test_what_was_noted_inside_is_seen_around() -> None:
-    """Who counts and records requests around this finds route and caller in the scope."""
+    """Middleware around it that counts and records requests finds route and caller in the scope."""
 
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
         scope["route"] = "the route"

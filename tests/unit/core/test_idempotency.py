@@ -1,4 +1,4 @@
-"""What is submitted under an `Idempotency-Key` is published once."""
+"""A submission under an `Idempotency-Key` is published once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from highwater.schemas.errors import UnavailableError
 
 
 class Stored:
-    """What PostgreSQL holds of a submission, and how often it was asked and published."""
+    """The submission that PostgreSQL has stored, and the number of reads and publications."""
 
     def __init__(self, *answers: str | UnavailableError | None) -> None:
         self.answers = list(answers)

@@ -1,4 +1,6 @@
-"""API keys in a file: who may read it, what is refused, how a change reaches a running API, and the command that changes it."""
+"""API keys in a file: who may read it, which files are refused, how a change reaches a running API, and the command that
+changes it.
+"""
 
 from __future__ import annotations
 
@@ -60,14 +62,14 @@ def opened(path: Path, moment: Moment) -> KeyFile:
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
     """The exit status and the JSON of a command, its error instead where it failed."""
-    capsys.readouterr()  # what the API logged before
+    capsys.readouterr()  # the earlier log lines of the API
     status = run_command(highwater, ["keys", *arguments, "--json"])
     told = capsys.readouterr()
     return status, json.loads(told.out) if status == 0 else told.err
 
 
 def test_a_key_is_shown_once_and_stored_as_its_hash(path: Path, moment: Moment, capsys) -> None:
-    """`keys add` prints the key, `keys list` and the file do not have it, and it stands for what was said when it was made."""
+    """`keys add` prints the key, `keys list` and the file do not contain it, and it has the properties given at its creation."""
     status, made = run(
         capsys, "add", "ci", "--role", "editor", "--user", "ada", "--organization", "acme",
         "--scope", "events", "--scope", "feeds", "--expires", "2026-12-31T00:00:00Z",
@@ -251,7 +253,9 @@ def test_without_a_file_the_command_says_which_setting_names_it(path: Path, monk
 
 
 async def test_a_file_closes_the_api_even_while_it_is_empty(path: Path, moment: Moment) -> None:
-    """With a key file nobody is let in without a key; a wrong key and a session's prefix are refused, a right one is not."""
+    """With a key file no caller without a key is admitted; a wrong key and a session's prefix are refused, a right one is
+    accepted.
+    """
     write(path)
 
     async def no_session(_token: str) -> Principal | None:

@@ -144,7 +144,7 @@ async def test_what_costs_little_is_limited_for_users_and_organizations(
 
 
 async def test_what_has_no_limit_is_not_counted() -> None:
-    """Nothing is asked and nothing is said."""
+    """No counter is read, and no header is sent."""
     counts = Numbers()
     assert await _limiter(lambda: START_MS, counts).admit(PUBLIC, OPEN, _request()) == {}
     assert counts.asked == []
@@ -164,5 +164,5 @@ async def test_what_has_no_limit_is_not_counted() -> None:
     ],
 )
 def test_a_declaration_names_a_limit_and_a_cost(limit: RateLimit | None, cost: int | None, *, is_said: bool) -> None:
-    """Nothing costs nothing but what is not limited; an address is counted by calls alone."""
+    """Only an unlimited operation costs nothing; a limit per address counts calls only."""
     assert Access(Role.VIEWER, limit=limit, cost=cost).has_limit is is_said

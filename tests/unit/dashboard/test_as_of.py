@@ -1,4 +1,4 @@
-"""Which version a page shows, and what is said of one that is not kept."""
+"""Which version a page shows, and the message about one that is not kept."""
 
 from __future__ import annotations
 

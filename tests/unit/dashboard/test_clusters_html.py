@@ -69,5 +69,5 @@ def test_a_selection_without_a_point_says_what_to_do() -> None:
     ],
 )
 def test_a_browser_may_send_anything(sent: object, expected: Selection) -> None:
-    """What is not ids and a number is left out."""
+    """Anything except ids and a number is ignored."""
     assert selection_of(sent) == expected

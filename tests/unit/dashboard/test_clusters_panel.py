@@ -13,7 +13,7 @@ from highwater.schemas.errors import UnavailableError
 
 
 class Page:
-    """What the panel asks of its page."""
+    """The part of the page that the panel uses."""
 
     services: Any
     told: str | None = ""

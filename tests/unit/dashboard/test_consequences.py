@@ -1,4 +1,4 @@
-"""What confirmations say: the thing, what follows, and its price where it is known."""
+"""The text of confirmations: the object, the consequences, and the price if it is known."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_failed_queries_are_restarted_with_their_price():
 
 
 def test_what_would_be_restarted_is_listed_with_its_reasons():
-    """Of jobs and of queries alike; text of others is escaped, and an organization that may not ask is named."""
+    """This holds for jobs and queries; external text is escaped, and a refused organization is named."""
     common = {"found": 1, "is_whole": True, "users": [{"user_id": "ann", "count": 1}]}
     job = {"job_id": "j-1", "kind": "export", "user_id": "ann", "error": "<x>", "steps_done": 1, "steps_total": 3}
     jobs = {**common, "reasons": [{"reason": "<x>", "jobs": 1}], "refusal": None}
@@ -67,7 +67,7 @@ def test_what_would_be_restarted_is_listed_with_its_reasons():
 
 
 def test_a_restart_names_its_stage_and_its_price():
-    """Tokens of that stage and those after it, rounded; what is reused."""
+    """Tokens of that stage and the later ones, rounded; and the reused results."""
     found = consequences.restart_query(TIMELINE, Stage.RESPONDER)
     assert found.happens[0] == "The answer is computed again from stage Responder; about 1,200 tokens."
     assert "analyzer and assembler is reused" in found.happens[1]
@@ -142,7 +142,7 @@ def test_a_redrive_says_what_is_sent_twice_and_what_cannot_be():
 
 
 def test_a_drop_asks_for_the_topic():
-    """Typed, because nothing restores them; what is taken along is said."""
+    """It must be typed, because a drop cannot be undone; other affected letters are listed."""
     found = consequences.drop_letters("feeds.user-active", 812, 5, 2)
     assert found.typed == "feeds.user-active"
     assert "up to and including offset 812; 5 are selected" in found.happens[0]
@@ -172,7 +172,7 @@ def test_a_rebuild_says_which_version_follows():
     ],
 )
 def test_a_second_result_is_a_correction(result, button, said):
-    """Named with what it corrects; the same again is said to change nothing."""
+    """The confirmation names the corrected result; for the same result it says that nothing changes."""
     found = consequences.finalize_match({"home": "Reds", "away": "Blues", "season": "s", "result": result}, 2, 1)
     assert "The result is Reds 2 : 1 Blues" in found.happens[0]
     assert (found.button, found.happens[1]) == (button, said)

@@ -26,7 +26,7 @@ FILLED = {
 
 @pytest.mark.parametrize("topic", OUTSIDE)
 def test_a_filled_form_is_an_event_of_its_topic(topic: str) -> None:
-    """What the form makes is accepted by the function that the API and the command check every event with."""
+    """The event of the form passes the function by which the API and the command check every event."""
     fields = form_of(topic)
     values = {one.name: FILLED[one.widget] for one in fields if one.widget != "JSON"}
     json_fields = [one.name for one in fields if one.widget == "JSON" and not one.is_optional]

@@ -40,7 +40,7 @@ PLAN = {
 
 
 def plan() -> str:
-    """What a restart of failed jobs would do."""
+    """The plan of a restart of failed jobs."""
     job = {"job_id": "j", "kind": "k", "user_id": "u", "failed_at": "", "steps_done": 1, "steps_total": 2, "error": "e"}
     return restarts.plan_html({**PLAN, "jobs": [job]}, restarts.Jobs(), "org")
 

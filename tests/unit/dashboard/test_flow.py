@@ -31,7 +31,7 @@ def test_a_topic_bears_its_rate_once_for_each_reader():
 
 
 def test_a_lane_is_well_formed_and_tells_rates_and_lag():
-    """The picture is XML, and says what was measured."""
+    """The picture is valid XML, and contains the measured numbers."""
     feeds = next(lane for lane in lanes() if lane.name == "feeds")
     picture = draw(feeds, {"feeds.insight-ingested": 12.34}, {"rebuild": Behind(7, 61.0), "insights": Behind(0, None)})
     ET.fromstring(picture)
@@ -41,13 +41,13 @@ def test_a_lane_is_well_formed_and_tells_rates_and_lag():
 
 
 def test_before_the_first_look_no_rate_is_told():
-    """Nothing is known, so nothing is said; 0 would be a claim."""
+    """Nothing is known yet, so nothing is shown; 0 would be wrong."""
     for lane in lanes():
         assert "/s<" not in draw(lane, None, {})
 
 
 def test_every_number_of_the_picture_is_a_link():
-    """A rate leads to its topic or the topics, what is to be read to its consumer."""
+    """A rate leads to its topic or the topics, a number of unread events to its consumer."""
     for lane in lanes():
         rates = {topic: 2.0 for edge in lane.edges for topic in edge.topics}
         behind = {name: Behind(7, 61.0) for column in lane.columns for name in column}

@@ -1,4 +1,4 @@
-"""What people write into fields of the dashboard: judged before anything is sent."""
+"""Checks of form fields of the dashboard before anything is sent."""
 
 from __future__ import annotations
 

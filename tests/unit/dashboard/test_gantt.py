@@ -13,7 +13,7 @@ SPANS = st.lists(st.builds(Span, st.just("call"), _MS, st.none() | _MS), max_siz
 
 
 def test_bars_are_in_proportion():
-    """Of ten seconds, a stage in the second quarter; what still runs reaches to now."""
+    """A stage in the second quarter of ten seconds; a running one reaches to now."""
     spans = [Span("analyzer", 2_500, 5_000), Span("responder", 5_000, None)]
     first, second = bars(spans, 0, NOW)
     assert (first.left_percent, first.width_percent) == (25, 25)

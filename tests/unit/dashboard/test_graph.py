@@ -39,7 +39,7 @@ def test_boxes_lie_apart_and_within_the_drawing() -> None:
 
 
 def test_a_large_graph_is_cut_and_counts_what_is_left_out() -> None:
-    """The steps nearest to what is served stay."""
+    """The steps nearest to the served resource stay."""
     wide = [step("insight", about=f"number {n}") for n in range(NODES_MAX)]
     picture = draw(step("served", step("bump", *wide)), no_page)
     assert picture.count("<rect") == NODES_MAX

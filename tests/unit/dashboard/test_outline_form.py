@@ -1,4 +1,4 @@
-"""The fields of an outline become the outline that the API takes; the list of jobs says which wait for somebody."""
+"""The fields of an outline become the outline that the API accepts; the list of jobs marks those that wait for approval."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_no_letters_say_what_to_do() -> None:
 
 
 def test_rows_are_shown_as_they_are() -> None:
-    """Numbers to the right, nulls empty, what is nested as JSON; names and values are text, also a name like a mark."""
+    """Numbers to the right, nulls empty, nested values as JSON; names and values are text, also a name that looks like markup."""
     columns = [
         {"name": "n#", "type": "VARCHAR"},
         {"name": "<i>", "type": "DECIMAL(9,2)"},

@@ -21,7 +21,7 @@ def test_nothing_is_told_before_the_second_look():
 
 
 def test_a_rate_is_told_over_the_last_ten_seconds():
-    """What was appended before them does not count."""
+    """Events appended before them do not count."""
     assert rates_of((0, 0), (2, 1_000), (4, 1_010), (12, 1_050)).per_second() == {"t": 5.0}
 
 

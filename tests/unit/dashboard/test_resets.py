@@ -1,4 +1,4 @@
-"""What a reset is said to change, before it is executed."""
+"""The announced effect of a reset before it is executed."""
 
 from __future__ import annotations
 

@@ -68,5 +68,5 @@ def test_the_bracket_is_of_the_matches_as_they_were() -> None:
     [("league:results:s", "results"), ("league:stats-live:s", "table"), ("league:bracket:s", "bracket"), ("x", "table")],
 )  # fmt: skip
 def test_the_page_that_a_key_names(key: str, page: str) -> None:
-    """Of another page of the season, the table."""
+    """Another page of the season shows the table."""
     assert page_of(key) == page

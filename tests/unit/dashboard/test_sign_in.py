@@ -49,14 +49,14 @@ async def test_a_wrong_key_does_not(sign_in):
     "wanted", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)"]
 )
 async def test_it_leads_to_pages_of_ours_only(sign_in, wanted):
-    """A link to the form sends nobody elsewhere."""
+    """A link to the form redirects to no other site."""
     async with client(sign_in) as browser:
         answer = await browser.post("/login", params={"next": wanted}, data={"key": "do-key"})
     assert answer.headers["location"] == "/"
 
 
 async def test_signing_out_forgets_the_key(sign_in):
-    """The cookie stands for nobody after it."""
+    """The cookie has no key after it."""
     async with client(sign_in) as browser:
         await browser.post("/login", data={"key": "do-key"})
         assert browser.cookies.get(COOKIE) in sign_in._keys

@@ -38,7 +38,7 @@ def run(status: Status) -> dict[str, Any]:
 
 
 def test_a_figure_of_the_jobs_leads_to_as_many_jobs() -> None:
-    """Of every status, also of two that are counted together; an unknown group shows all."""
+    """This holds for every status, also for two that are counted together; an unknown group shows all."""
     rows = [job(status) for number, status in enumerate(JobStatus) for _ in range(number + 1)]
     figures = re.findall(r'href="([^"]+)"><b class="">([\d,]+)</b>', jobs._tiles(rows))
     assert len(figures) == 4
@@ -69,14 +69,14 @@ def test_what_a_figure_says_is_no_markup() -> None:
 
 
 def overview_of(lags: tuple[GroupLag, ...]) -> Any:
-    """What the overview reads for its figures."""
+    """The values that the overview reads for its figures."""
     rates = SimpleNamespace(per_second=lambda: {"a": 2.0}, total_history=lambda _: [1.0, 2.0])
     hub = SimpleNamespace(rates=rates, dead_letters=lambda: {"a.dlq": 3}, lags=lags, held=lambda: {"a": 9}, samples=1)
     return SimpleNamespace(sees_all=True, hub=hub)
 
 
 def test_every_figure_of_the_overview_leads_to_what_it_counts() -> None:
-    """What is to be read leads to the groups, and the slowest to the page of its group."""
+    """Unread events lead to the groups, and the slowest route to the page of its group."""
     behind = GroupLag("a/b", (Standing("t", 0, 2, LogRange(0, 5)),), 90.0)
     shown = overview._tiles(overview_of((behind,)))
     assert re.findall(r'<a class="[^"]*" href="([^"]+)"', shown) == [

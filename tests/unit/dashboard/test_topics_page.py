@@ -21,7 +21,7 @@ NUMBERS = ("events",)
 
 
 def hub() -> Hub:
-    """What was sampled: the first topics of the feeds have events, one of them unread ones and a dead letter."""
+    """The sampled values: the first topics of the feeds have events, one of them unread ones and a dead letter."""
     held = {name: number for number, name in enumerate(FEEDS)}
     rates = SimpleNamespace(per_second=lambda: dict.fromkeys(FEEDS, 2.5), history=lambda *_: [1.0, 2.0])
     found: Any = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""What a page says when it cannot be refreshed."""
+"""The message of a page that cannot be refreshed."""
 
 from __future__ import annotations
 

@@ -34,3 +34,13 @@ def test_the_verdict_names_the_trigger():
     """Novelty, here."""
     facts = UserFacts("free", 10, is_subscribed=True, last_active_at=NOW)
     assert Trigger.NOVELTY.value in why(facts, 1, POLICY, NOW).verdict
+
+
+def test_what_never_happened_is_said_in_order():
+    """For an unknown user no number is shown, and the text is "never seen" rather than "seen never"."""
+    told = {one.name: one.told for one in why(UserFacts("free", 0, is_subscribed=False), 0, POLICY, NOW).conditions}
+    assert told["subscribed"] == "to no channel"
+    assert told["active"].startswith("never seen; ")
+    assert told["enough time has passed"].startswith("never checked; ")
+    assert told["cooldown is over"].startswith("never requested; ")
+    assert why(UserFacts("free", 0, is_subscribed=True), 1, POLICY, NOW).conditions[0].told == "to 1 channel"

@@ -50,7 +50,7 @@ def deed(action: Action = Action.REDRIVEN) -> Handling:
 
 
 class Producer:
-    """Takes everything, and remembers it; what is for a topic in `failing` is not acknowledged."""
+    """Accepts and remembers everything; records for a topic in `failing` are not acknowledged."""
 
     def __init__(self, *failing: str) -> None:
         self.taken: list[tuple[str, bytes | None, Any, int | None]] = []
@@ -85,7 +85,7 @@ async def each(*letters: Letter) -> AsyncIterator[Letter]:
 
 
 def test_a_redriven_letter_is_as_it_was():
-    """What the dead-letter topic added is taken off, and where it comes from, who sent it, when and how often is added."""
+    """The headers of the dead-letter topic are removed; origin, sender, time and number of redrives are added."""
     planned = plan_sending(
         letter(("ce_id", b"1"), ("ce_type", b"t"), ("dlq_added", b"ce_type,ce_time"), ("dlq_reason", b"x"), ORIGIN),
         None,
@@ -122,7 +122,7 @@ def test_a_letter_without_a_good_origin_has_none():
 
 
 def test_a_letter_without_its_bytes_is_no_tombstone():
-    """What was too large to be kept in the letter is never sent again as an empty value; a real tombstone is."""
+    """An event that was too large for the letter is never sent as an empty value; a real tombstone is."""
     with pytest.raises(RefusedLetterError, match=r"9000000 bytes.*only at feeds.user-active/2/7"):
         plan_sending(letter(ORIGIN, ("dlq_omitted_bytes", b"9000000"), value=None), None, PARTITIONS, by="a", now_ms=0)
     assert plan_sending(letter(ORIGIN, value=None), None, PARTITIONS, by="a", now_ms=0).value is None
@@ -158,7 +158,7 @@ async def test_what_was_sent_before_is_left_alone():
 
 
 async def test_what_cannot_be_sent_is_counted_and_the_rest_is_sent():
-    """Letters without origin or bytes hold up nobody."""
+    """Letters without origin or bytes do not block others."""
     omitted = letter(ORIGIN, ("dlq_omitted_bytes", b"9"), value=None)
     outcome = await handler(Producer()).redrive(each(letter(), omitted, letter(ORIGIN)), again=False)
     assert (len(outcome.redriven), len(outcome.refused)) == (1, 2)
@@ -166,7 +166,7 @@ async def test_what_cannot_be_sent_is_counted_and_the_rest_is_sent():
 
 
 async def test_what_the_broker_took_is_told_though_it_did_not_take_all():
-    """A redrive that fails in the middle leaves the traces of what was sent, and says how much that was."""
+    """A redrive that fails in the middle leaves the traces of the sent letters, and reports their number."""
     producer = Producer("feeds.user-active")
     with pytest.raises(UnavailableError, match="1 dead letter was sent again"):
         await handler(producer).redrive(each(letter(ORIGIN), letter(ORIGIN, offset=4)), again=False)
@@ -187,7 +187,7 @@ async def test_a_reading_that_fails_leaves_the_traces_of_what_was_sent():
 
 
 def test_nothing_is_done_where_no_trace_can_be_left():
-    """A broker without the topic of traces is said before anything is sent."""
+    """A broker without the topic of traces is reported before anything is sent."""
     with pytest.raises(UnavailableError, match="highwater init"):
         handler(Producer(), partitions={"feeds.user-active": 8})
 
@@ -219,7 +219,7 @@ def test_an_edit_that_would_come_back_is_refused(document: dict[str, Any], field
 
 
 def test_an_edit_of_another_key_is_a_change():
-    """A key that did not fit its event is corrected with it, and that is said; a topic without a key field keeps its own."""
+    """A key that did not fit its event is corrected with it, and that is reported; a topic without a key field keeps its own."""
     document = {"user_id": "ada", "ts": "2020-01-01T00:00:00Z"}
     assert planned_edit(letter(ORIGIN), document, document, CODEC, 384).changed == ("key",)
     tick = Letter(Record("streams.tick.dlq", 0, 1, NOW_MS, b"k", b"v", []))
@@ -260,7 +260,7 @@ def test_either_name_means_the_dead_letter_topic():
 
 
 def test_bytes_are_shown_as_people_read_them():
-    """Offset, hexadecimal and text; what is too long for a screen is counted."""
+    """Offset, hexadecimal and text; the rest beyond one screen is counted."""
     assert hex_lines(b"ab\x00" + b"x" * 20, bytes_max=16) == [
         "000000  61 62 00 78 78 78 78 78 78 78 78 78 78 78 78 78  ab.xxxxxxxxxxxxx",
         "… 7 more bytes",

@@ -56,7 +56,7 @@ def test_groups_count_what_waits():
     ],
 )
 def test_a_filter_finds(wanted: LetterFilter, offsets: set[int]):
-    """By reason, by state, and by what is said in its detail, consumer, key or origin."""
+    """By reason, by state, and by text in its detail, consumer, key or origin."""
     letters = [letter(0), letter(1, sent=True), letter(2, "big"), letter(3, detail="no field text")]
     assert {one.position.offset for one in letters if wanted.finds(one)} == offsets
     assert planned_redrive(letters, wanted, PARTITIONS).offsets == offsets
@@ -72,7 +72,7 @@ def test_a_plan_says_what_cannot_be_sent():
 
 
 def test_what_somebody_else_sent_meanwhile_is_not_sent_twice():
-    """Nor what came after the plan; what was to be sent once more is."""
+    """Letters that arrived after the plan are not sent either; confirmed repeats are."""
     plan = planned_redrive([letter(0), letter(1, sent=True)], LetterFilter(is_open_only=False), PARTITIONS)
     assert plan.once_more == {1}
     now = [letter(0, sent=True), letter(1, sent=True), letter(2)]

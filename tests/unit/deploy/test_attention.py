@@ -33,7 +33,7 @@ def ends(attention: Attention, pids: list[int], cause: Callable[[], object]) -> 
 
 
 def test_the_end_of_a_process_ends_a_pause(child: subprocess.Popen[bytes]) -> None:
-    """Killed while the pause lasts, and again when it had ended before the next one began, and nobody had looked."""
+    """It was killed during the pause, and again after its end and before the next one, with no check in between."""
     attention = Attention()
     assert ends(attention, [child.pid], child.kill)
     assert ends(attention, [child.pid], lambda: None)

@@ -1,4 +1,4 @@
-"""Logs are set aside while their program writes to them, and what is on the disk is bounded."""
+"""Logs are rotated while their program writes to them, and their size on the disk is bounded."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from highwater.deploy.local.process import Command, ManagedProcess, rotate
 
 BYTES_MAX = 50_000
-# Writes numbered lines; each line is one write, as the roles' are. What is written in the instant between copy and truncation is
-# lost, so the last line comes when nobody looks any more.
+# Writes numbered lines; each line is one write, like those of the roles. A line written in the instant between copy and
+# truncation is lost, so the last line comes after the last check.
 WRITER = """
 import os, pathlib, sys, time
 LINE = b"%06d a line of a log as long as such lines are, about a hundred bytes with its numbers and names\\n"

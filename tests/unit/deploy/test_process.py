@@ -32,7 +32,7 @@ def _ended(tmp_path: Path) -> tuple[ManagedProcess, int]:
 
 
 def test_an_ended_process_keeps_its_number_until_its_group_is_ended(tmp_path: Path):
-    """So the signal for its group reaches nobody else, however long ago it ended."""
+    """So the signal for its group reaches no other process, at any time after its end."""
     process, child = _ended(tmp_path)
     assert process.pid is not None
     assert psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE

@@ -1,4 +1,4 @@
-"""What is said while a part of the stack is waited for: seldom, with its reason, and once that it is late."""
+"""The output during the wait for a service: seldom, with its reason, and once when it is late."""
 
 from __future__ import annotations
 

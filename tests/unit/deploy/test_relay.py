@@ -46,7 +46,7 @@ class Echo:
                         client.sendall(data)
 
     def close(self) -> None:
-        """Accept nobody any more."""
+        """Accept no further connection."""
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
@@ -111,7 +111,7 @@ async def test_bytes_pass_both_ways(port: int, certificates: Certificates):
 
 @pytest.mark.parametrize("port", ["redis"], indirect=True)
 def test_what_is_sent_in_the_clear_reaches_nobody(port: int, echo: Echo):
-    """The connection is closed, and the server has not heard of it."""
+    """The connection is closed, and the server never sees it."""
     with connected(port) as client:
         client.sendall(b"PING\r\n")
         with contextlib.suppress(ConnectionResetError):

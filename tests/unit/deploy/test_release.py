@@ -1,4 +1,4 @@
-"""What a release needs before it is built: a dated section of the changelog, a clean work tree, a version without a tag."""
+"""The preconditions of a release: a dated section of the changelog, a clean work tree, a version without a tag."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_version_that_is_not_ready(state: str, changed: str, tags: list[str], 
 
 
 def test_checksums_are_those_of_sha256sum(tmp_path: Path) -> None:
-    """Of every file but themselves."""
+    """They cover every other file."""
     (tmp_path / "one").write_bytes(b"1")
     (tmp_path / CHECKSUMS).write_text("old", encoding="utf-8")
     write_checksums(tmp_path)

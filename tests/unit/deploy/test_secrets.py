@@ -78,7 +78,7 @@ def test_the_verifier_is_that_of_rfc_7677() -> None:
     ],
 )
 def test_a_password_is_hidden_in_an_address(url: str, shown: str) -> None:
-    """What is printed for people has asterisks for the password and is otherwise the address."""
+    """The printed text has asterisks for the password and is otherwise the address."""
     assert hidden_password(url) == shown
 
 

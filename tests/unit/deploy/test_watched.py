@@ -1,4 +1,4 @@
-"""A process that dies again and again, as one does on a full disk: it is started again without end, and what kills it is said."""
+"""A process that dies repeatedly, as on a full disk: it is restarted without end, and the reason is reported."""
 
 from __future__ import annotations
 

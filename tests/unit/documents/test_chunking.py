@@ -50,7 +50,7 @@ def test_every_word_is_in_a_chunk_or_a_title(blocks: list[Block]):
 
 @given(BLOCKS)
 def test_texts_keep_their_order(blocks: list[Block]):
-    """What stands between headings stands in the chunks in the same order."""
+    """Texts between headings are in the chunks in the same order."""
     texts = [Block(block.text) for block in blocks]
     chunks = cut(texts, count_tokens, LIMIT)
     assert "".join("".join(c.content for c in chunks).split()) == "".join("".join(b.text for b in texts).split())

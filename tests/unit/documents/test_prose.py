@@ -1,4 +1,4 @@
-"""What a text says: sentences in every script, without marks, and tables."""
+"""Reading of texts: sentences in every script, without marks, and tables."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_time_grows_with_a_text_and_not_with_its_square():
 
 
 def test_an_address_in_brackets_is_no_tag():
-    """Of a person or a page; a tag is."""
+    """This holds for the address of a person or a page; a tag is still one."""
     assert (
         unmarked("<b>Write</b> to <a.b@c.org> or see <https://c.org/d>") == "Write to a.b@c.org or see https://c.org/d"
     )

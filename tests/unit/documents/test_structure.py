@@ -83,7 +83,7 @@ def test_no_html_breaks_the_reader(text: str):
     ],
 )
 def test_a_text_is_decoded_by_its_mark(raw: bytes, text: str):
-    """Line ends are one kind, and what cannot be shown is white space."""
+    """Line ends are of one kind, and characters that cannot be shown are white space."""
     assert decoded(raw) == text
 
 
@@ -165,7 +165,7 @@ def test_front_matter_is_no_text(text: str, blocks: list[Block]):
 
 
 def test_what_a_site_has_around_a_document_is_left_out():
-    """Where a page says what is its own, menus and help are not; a page that does not is read whole."""
+    """If a page marks its main part, menus and help are left out; otherwise the whole page is read."""
     text = (
         "<nav>Menu</nav><div>Press ? for help</div><main><h1>Log</h1><p>It\u2019s kept.</p></main><footer>2026</footer>"
     )

@@ -20,7 +20,7 @@ def member(name: str, since: int) -> Member:
 
 
 def test_members_stand_under_the_rebuild_in_which_they_entered() -> None:
-    """The last first; a rebuild whose version or event is gone is said to be missing; members that are left out are counted."""
+    """The last comes first; a rebuild without its version or event is reported as missing; omitted members are counted."""
     log = MemoryLog()
     request = log.add("feeds.rebuild-requested", "ada", T + 50, REQUESTED)
     lost = Position("feeds.rebuild-requested", request.partition, 99)

@@ -76,7 +76,7 @@ class Story:
             self.log.add("cache.version-bumped", key, T + at + later, bumped, self.request)
 
     def facts(self, *channels: NovelChannel, **fields: Any) -> FeedFacts:
-        """What PostgreSQL would say."""
+        """The answers of PostgreSQL."""
         told = {
             "user_id": USER, "cluster_version": 1, "feed_version": 3, "feed_etag": "feed-3", "is_built": True,
             "clusters_version": 3, "request": self.request, "numbers": {"clusters": 4, "dataset_size": 9},

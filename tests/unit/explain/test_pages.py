@@ -52,7 +52,7 @@ def _told(log: MemoryLog, **more: Any) -> tuple[Position, Position]:
     event = _finalized(log, 0)
     changed = _changed(log, 10, event)
     _refresh(log, 15, changed, "league:schedule:2025-26")
-    _refresh(log, 17, Position("league.match-changed", 0, 999), KEY)  # of another match
+    _refresh(log, 17, Position("league.match-changed", 0, 999), KEY)  # an event of another match
     request = _refresh(log, 20, changed, KEY, "lb:1")
     _bump(log, 50, 8, event)
     return event, request

@@ -47,7 +47,7 @@ def test_novelty_is_acted_upon_by_the_tick_that_tells_of_it() -> None:
 
 
 def test_what_a_rebuild_costs_and_how_long_insights_waited() -> None:
-    """Of two insights in the window one is new: it waited from its arrival to the end of the rebuild."""
+    """One of two insights in the window is new: it waited from its arrival to the end of the rebuild."""
     world = population([(0, 0), (2 * HOUR, 0)], end_ms=3 * HOUR + 60_000)
     report, asked = report_plain(policy(), world, Costs(fixed_ms=500, per_thousand_ms=1_000))
     assert [request.now_ms for request in asked] == [0, HOUR + 60_000, 2 * HOUR + 60_000]
@@ -159,7 +159,7 @@ def test_populations_larger_than_a_chunk_are_added_up(monkeypatch: pytest.Monkey
 
 
 def test_the_same_seed_makes_the_same_people() -> None:
-    """Who they are follows from the seed; only insights of the time in question count."""
+    """They follow from the seed; only insights of the given time count."""
     at_ms = np.arange(0, 10 * HOUR, HOUR, dtype=np.int64)[::-1]
     made = [
         make_population(at_ms, ["a", "b"] * 5, 50, begin_ms=HOUR, end_ms=8 * HOUR, tick_ms=60_000, seed=seed)

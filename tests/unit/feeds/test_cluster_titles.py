@@ -128,7 +128,7 @@ async def test_an_answer_counts_as_a_whole(answer: dict[str, Any]) -> None:
 
 
 async def test_a_model_that_fails_takes_no_kept_title_away() -> None:
-    """Where the call fails, what was kept stays kept and the rest built in."""
+    """If the call fails, kept titles stay and the rest is built in."""
 
     class Broken(_Model):
         async def object_for(self, _system: str, _user: str) -> dict[str, Any]:

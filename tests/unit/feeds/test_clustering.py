@@ -34,7 +34,7 @@ PROJECT = ROOT
 
 
 def same_partition(one, other) -> bool:
-    """Whether two labellings are the same but for the names, noise being noise in both."""
+    """Whether two labellings are equal up to names, with noise being noise in both."""
     return len(set(zip(one.tolist(), other.tolist(), strict=True))) == len(set(one.tolist())) == len(
         set(other.tolist())
     ) and bool(((one == NOISE) == (other == NOISE)).all())
@@ -67,7 +67,7 @@ def test_digits_are_told_apart():
 
 
 def test_most_real_commits_find_a_cluster():
-    """Of 3,000 real commits less than 40 % are noise; the clusters are more than a handful and fewer than a hundred."""
+    """Less than 40 % of 3,000 real commits are noise; the number of clusters is between a handful and a hundred."""
     found = cluster_embeddings(sample.vectors())
     assert (found.labels == NOISE).mean() < 0.4
     assert 10 < found.cluster_count < 100
@@ -218,7 +218,7 @@ def test_repeats_below_the_size_of_a_cluster_stay_noise():
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3])
 def test_fewer_points_than_a_cluster_are_noise(n):
-    """Nobody, one, two or three insights: all noise, no error."""
+    """None, one, two or three insights are all noise, without an error."""
     found = cluster_embeddings(topics(0, [10])[:n])
     assert found.labels.tolist() == [NOISE] * n
     assert found.memberships.tolist() == [0.0] * n

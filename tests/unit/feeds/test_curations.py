@@ -1,4 +1,4 @@
-"""What readers say of clusters: how their events are checked, folded, and applied to a version."""
+"""Curations of clusters by readers: how their events are checked, folded, and applied to a version."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def uncopied(one: Cluster) -> tuple[str, ...]:
 
 
 def kinds(made: NewVersion, cluster_id: str) -> set[str]:
-    """What happened to a cluster."""
+    """The changes of a cluster."""
     return {one.kind.value for one in made.changes if one.cluster_id == cluster_id}
 
 
@@ -153,7 +153,7 @@ def test_what_is_merged_stays_merged(first: NewVersion):
 
 
 def test_what_is_split_stays_split(first: NewVersion):
-    """Parts and rest keep their ids and their members; what is new goes to the nearer one, so to the one that is like it."""
+    """Parts and rest keep their ids and their members; a new insight goes to the nearer one, so to the one that it resembles."""
     big = first.clusters[1]
     anchor = np.array([IDS.index(one) for one in big.insight_ids])
     closeness = sample.vectors()[anchor] @ sample.vectors()[anchor[-1]]
@@ -328,7 +328,7 @@ def test_a_repeat_changes_nothing_and_keeps_its_place():
 
 
 def test_an_undo_takes_away_and_it_can_be_said_again():
-    """One of what is not held changes nothing."""
+    """An undo of a missing curation changes nothing."""
     one = merge("a", "b", at=1)
     assert fold_curations({}, [one, undo(one, 2)]).curations == {}
     assert fold_curations({}, [undo(one, 2)]).curations == {}

@@ -73,7 +73,7 @@ def test_an_advance_between_telling_and_clearing_keeps_the_channel_dirty() -> No
 
 @given(st.builds(Channel, st.integers(0, 2**53), st.none() | st.integers(0, 2**53), st.integers(0, 2**53)))
 def test_a_row_is_read_as_it_was_written(channel: Channel) -> None:
-    """Encoding loses nothing, and no row is a channel never heard of."""
+    """Encoding loses nothing, and a missing row is a channel without events."""
     assert decode_channel(encode_channel(channel)) == channel
     assert decode_channel(None) == Channel()
     assert decode_channel(b"[4,null]") == Channel(4)

@@ -22,7 +22,7 @@ def found() -> Clustering:
 
 
 def labels_of(made: Clustering) -> list[tuple[str, int]]:
-    """What its clusters are called, and how large they are."""
+    """The labels of its clusters, and their sizes."""
     texts, ids = sample.texts()[-ROWS:], [str(row) for row in range(ROWS)]
     described = describe_clusters(made.labels, made.memberships, sample.vectors()[-ROWS:], texts, ids)
     return [(one.label, one.size) for one in described]
@@ -70,7 +70,7 @@ def test_what_leans_to_a_cluster_and_says_its_subject_belongs_to_it(found: Clust
 
 
 def test_rows_of_one_direction_stay_together():
-    """Of two texts with one vector that lean to a cluster, the one without its subject comes in with the other."""
+    """If two texts have one vector that leans to a cluster, the one without its subject joins with the other."""
     vectors, texts = sample.vectors()[-ROWS:], list(sample.texts()[-ROWS:])
     found = cluster_embeddings(vectors)
     row = int(np.flatnonzero((found.labels == NOISE) & (divide(found, texts).labels != NOISE))[0])

@@ -237,7 +237,7 @@ def test_numbers_are_those_of_the_sets_and_add_up(case):
 @settings(max_examples=600, deadline=None)
 @given(case=versions(clusters=3))
 def test_merges_and_splits_are_those_of_the_definition(case):
-    """Who merged, split, died into and was born of whom follows from shares of surviving insights, and nothing else."""
+    """The mergers, splits, deaths and births follow from shares of surviving insights, and nothing else."""
     previous, _, _, present_ids = case
     evolved = match_clusters(*case, VERSION)
     continued = {one.cluster_id for one, _ in pairs_of(previous, evolved)}
@@ -304,7 +304,7 @@ def test_over_many_versions_no_id_returns_and_a_reader_misses_nothing(steps, rea
     read = min(read, len(steps))
     new = {(one.cluster_id, member) for one in new_since(clusters, read) for member in one.insight_ids}
     assert new >= seen[len(steps)] - seen[read]
-    # What is shown as new was out of its cluster in a version from the one that was read on.
+    # An insight that is shown as new was outside its cluster in a version since the reader's.
     assert new <= {pair for pair in seen[len(steps)] if any(pair not in seen[v] for v in range(read, len(steps)))}
 
 
@@ -358,7 +358,7 @@ def test_two_clusters_merge_into_the_one_that_is_most_of_it():
 
 
 def test_a_cluster_of_which_less_than_half_came_did_not_merge():
-    """Two of five in the survivor: no merge, and the one that died names nobody."""
+    """Two of five are in the survivor: it is not a merge, and the dead cluster names no other."""
     old = [cluster("large", ids("a", 12)), cluster("small", ids("b", 5))]
     evolved = evolve(old, [ids("a", 12) + ids("b", 2)], now=ids("b", 5))
     assert set(published(evolved)) == {("grew", "large"), ("died", "small")}
@@ -366,7 +366,7 @@ def test_a_cluster_of_which_less_than_half_came_did_not_merge():
 
 
 def test_a_cluster_that_nearly_all_expired_did_not_merge():
-    """Two of fourteen are left and both are in the survivor: it died of its age, and names nobody."""
+    """Two of fourteen are left and both are in the survivor: it died of age, and names no other."""
     old = [cluster("large", ids("a", 12)), cluster("small", ids("b", 14))]
     evolved = evolve(old, [ids("a", 12) + ids("b", 2)])
     assert set(published(evolved)) == {("grew", "large"), ("died", "small")}
@@ -472,7 +472,7 @@ def test_four_equal_clusters_in_one_are_a_new_one():
 
 
 def test_a_part_that_joins_another_cluster_is_told_of_both():
-    """Eight of twenty go to a cluster that lives: a split that names it, which grew by them and took in nobody."""
+    """Eight of twenty go to a living cluster: a split that names it; the other grew by them and took in no cluster."""
     one, other = cluster("one", ids("a", 20)), cluster("other", ids("b", 20))
     evolved = evolve([one, other], [ids("a", 12), ids("b", 20) + ids("a", 20)[12:]])
     assert [cluster.cluster_id for cluster in evolved.clusters] == ["one", "other"]

@@ -39,7 +39,7 @@ def real():
 
 
 def window(first, last):
-    """What `lay_out` takes for the points first..last, and their vectors."""
+    """The input of `lay_out` for the points first..last, and their vectors."""
     ids, vectors, labels = real()
     present = np.unique(labels[first:last])
     present = present[present >= 0]
@@ -164,8 +164,8 @@ def test_the_next_version_leaves_things_where_they_were():
 
 
 def test_a_new_point_lands_where_its_neighbours_are():
-    """Of a map's points every other is taken out and put back: half of them, and half of those in no cluster, come to
-    lie within 0.1 of where they were; no other point of a cluster moves farther than the limit.
+    """Every second point of a map is removed and added again: half of them, and half of those in no cluster, come to
+    lie within 0.1 of their former place; no other point of a cluster moves farther than the limit.
     """
     args, _ = window(0, 1000)
     first = lay_out(*args)
@@ -188,7 +188,7 @@ def test_permuting_a_real_window_changes_no_byte():
 
 
 def test_related_clusters_are_nearer_than_others():
-    """Of all pairs of topics, the tenth that share most edges is nearer on the map than the mean pair."""
+    """Among all pairs of topics, the tenth that share most edges is nearer on the map than the mean pair."""
     args, _ = window(0, len(real()[0]))
     labels, neighbours = args[1], args[3]
     layout = lay_out(*args)

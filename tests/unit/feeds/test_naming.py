@@ -1,4 +1,4 @@
-"""What clusters are called: at least half of the members say it, or it is mixed."""
+"""The labels of clusters: at least half of the members contain the words, or it is mixed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def labels_of(*groups: Sequence[str], former: Mapping[str, Sequence[str]] | None
 
 
 def test_a_verb_is_a_subject() -> None:
-    """What stands in nearly all texts of a cluster and hardly elsewhere says what they do, though most notes could say it."""
+    """A verb in nearly all texts of a cluster and hardly elsewhere describes it, though it would fit most texts."""
     bumps = [f"Bump {name} from 1.0 to 1.{place}" for place, name in enumerate(FRUIT)]
     (label, _) = labels_of(bumps, [f"Broker {name} restarts" for name in FRUIT])
     assert label == "Bump"
@@ -103,7 +103,7 @@ def test_an_example_is_a_whole_word_and_not_a_part_of_one() -> None:
 
 
 def test_a_word_of_manner_needs_more_than_half() -> None:
-    """Half of a cluster that says `unused` makes it no cluster of what is unused."""
+    """If half of a cluster contains `unused`, that is not its subject."""
     half = ["unused apple", "unused pear", "unused fig", "docker image", "docker build", "docker run"]
     brokers = [f"kafka broker {name}" for name in FRUIT]
     assert labels_of(half, brokers)[0].startswith("Docker")
@@ -150,11 +150,11 @@ def test_a_mixed_label_stays_until_there_is_a_subject() -> None:
     ],
 )
 def test_forms_of_a_word_have_one_root(words: str, root: str) -> None:
-    """What a reader takes for one word."""
+    """Forms that a reader takes for one word."""
     assert {root_of(stem_of(word)) for word in words.split()} == {root}
 
 
 def test_other_words_have_other_roots() -> None:
-    """What only looks alike."""
+    """Words that merely look alike."""
     words = ["string", "speed", "consumer", "consume", "thread", "status", "class", "release", "server", "\u6d88"]
     assert len({root_of(stem_of(word)) for word in words}) == len(words)

@@ -34,7 +34,7 @@ def brute_force(distinct, count):
 
 
 def listed(found: Neighbours):
-    """The same form, of what was found."""
+    """The same form, for the neighbours that were found."""
     return [
         [(int(o), int(p)) for o, p in zip(others, products, strict=True) if o != NOBODY]
         for others, products in zip(found.others, found.products, strict=True)
@@ -195,14 +195,14 @@ def test_other_arrays_are_refused(vectors):
 
 @pytest.mark.parametrize("cut", [0, 5, -1])
 def test_stored_lists_that_are_cut_off_are_refused(cut):
-    """What was stored is read back whole or not at all."""
+    """Stored lists are read back completely or not at all."""
     stored = find_neighbours(Distinct.of(sample.vectors()[:50])).to_bytes()
     with pytest.raises(ValueError, match="cut off"):
         Neighbours.from_bytes(stored[:cut])
 
 
 def test_stored_lists_that_point_outside_are_refused():
-    """A place beyond the end would take over somebody else's list."""
+    """A place beyond the end would read the list of another point."""
     found = find_neighbours(Distinct.of(sample.vectors()[:50]))
     found.others[3, 2] = 50
     with pytest.raises(ValueError, match="outside"):

@@ -1,4 +1,4 @@
-"""What is remembered of texts read before saves time and changes nothing that is read."""
+"""Remembered readings of earlier texts save time and do not change the result."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_window_is_read_alike_whatever_was_read_before(
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full memory is left for a new one, and what was read by it stands."""
+    """A full memory is replaced by a new one, and texts that were read by it stay valid."""
     monkeypatch.setattr(phrases, "LEXICON_CHARACTERS_MAX", 40)
     first = Reading(WINDOW)
     expected, lexicon = _held(first), phrases._lexicon

@@ -1,4 +1,4 @@
-"""Plans are read from TOML, fall back to free, and refuse what cannot be meant."""
+"""Plans are read from TOML, fall back to free, and refuse invalid values."""
 
 from __future__ import annotations
 

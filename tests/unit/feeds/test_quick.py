@@ -1,4 +1,4 @@
-"""What a connection answers of feeds and clusters by itself is what the usual way answers, to the same callers, and no more."""
+"""The fast path of a connection answers feeds and clusters as the usual path does, to the same callers only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOST = b"Host: localhost\r\n"
 
 
 class _Heads:
-    """What Redis would tell: heads of one user, good at `NOW_MS`."""
+    """The heads in Redis: those of one user, good at `NOW_MS`."""
 
     def __init__(self) -> None:
         self.checked_ms = NOW_MS
@@ -146,7 +146,7 @@ async def test_a_head_that_may_be_old_answers_nothing(what: str, monkeypatch: py
 
 
 async def test_a_page_is_shown_to_whom_it_belongs() -> None:
-    """A key bound to another user is refused, and nobody gets in without one; the owner's read is noted as activity."""
+    """A key bound to another user is refused, and so is a request without a key; the owner's read is noted as activity."""
     short, _, _ = _apps(KEYS + ",viewer:bob-key:bob")
     noted: list[str | None] = []
     short.state.services.activity.note = lambda principal: noted.append(principal.user_id)

@@ -23,7 +23,7 @@ def test_a_container_has_the_cores_that_it_is_given(quota: str, cores: int):
 
 
 def test_the_kernel_can_be_asked():
-    """What it says of this machine is a number of its cores."""
+    """The number for this machine is one of its cores."""
     assert 1 <= count_cores() <= CORES
 
 
@@ -38,6 +38,6 @@ def test_the_kernel_can_be_asked():
     ],
 )
 def test_a_rebuild_host_uses_every_core(names: tuple[str, ...], environment: dict[str, str], processes: int):
-    """Alone it has one process a core; beside others one; what is set counts everywhere."""
+    """Alone it has one process per core; beside other services one; a setting always counts."""
     settings = with_rebuild_processes(read_settings(environment), resolve_names(names), 16)
     assert settings.rebuild_processes == processes

@@ -91,7 +91,7 @@ def test_ids_outlive_a_window_that_moves_on():
 
 
 def test_what_was_in_the_window_before_did_not_arrive():
-    """An insight that was outside and joined a cluster joined, but did not arrive: only what is new in the window did."""
+    """An insight from outside a cluster joined it, but did not arrive: only insights that are new in the window did."""
     first = recluster(window(0, 1500))
     second = recluster(window(150, 1650, version=2, before=first))
     were, ids = members(first), {one.cluster_id: set(one.insight_ids) for one in second.clusters}
@@ -113,7 +113,9 @@ def test_neighbours_that_are_known_are_not_searched_again(monkeypatch):
 
 
 def test_the_map_does_not_jump():
-    """What stays in its cluster over a small change of the window hardly moves: half of it by less than 2 % of the map."""
+    """Points that stay in their cluster over a small change of the window hardly move: half of them by less than 2 % of the
+    map.
+    """
     first = recluster(window(0, 1500))
     second = recluster(window(30, 1530, version=2, before=first))
     were = {i: p for one in first.clusters for i, p in zip(one.insight_ids, one.positions, strict=True)}

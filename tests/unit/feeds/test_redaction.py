@@ -55,7 +55,7 @@ def test_a_member_goes_with_all_that_stands_beside_it() -> None:
         ("Falcon merger announced", ["falcon"], "Fix css theme"),  # the beginning of a text that is left
         ("Css theme: buttons", ["css"], "Css theme: buttons"),  # all of its parts are said
         ("Theme announced", ["css", "theme"], "Css, theme"),  # said together by none that is left
-        ("CssThemes", ["css"], "CssThemes"),  # another spelling of what is said
+        ("CssThemes", ["css"], "CssThemes"),  # another spelling of the same word
     ],
 )
 def test_words_that_only_retracted_texts_say_are_not_shown(label: str, keywords: list[str], expected: str) -> None:
@@ -106,7 +106,7 @@ def test_what_is_in_no_cluster_loses_its_place_too() -> None:
 
 
 def test_a_theme_loses_what_only_retracted_texts_say_in_all_its_clusters() -> None:
-    """What another cluster of the theme says in its own words stays; other themes are not touched."""
+    """Words that another cluster of the theme also contains stay; other themes are unchanged."""
     theme = "Mixed: falcon merger, css theme, kafka"
     clusters = [
         _cluster("Css theme", ["css theme"], theme=theme),
@@ -128,7 +128,7 @@ def test_what_is_left_of_a_label_claims_no_more_than_it_did() -> None:
 
 
 def test_a_label_loses_its_parts() -> None:
-    """What is left of it, or a word that says why there is nothing."""
+    """The rest of it remains, or a word that explains why it is empty."""
     assert parts_of("Update dependency: css, theme (kafka)") == ["Update dependency", "css", "theme", "kafka"]
     assert label_without("Update dependency: css, theme", {"Update dependency"}) == "css, theme"
     assert label_without("Falcon", {"Falcon"}) == RETRACTED_LABEL

@@ -99,7 +99,9 @@ def test_waiting_ends_in_something_else(facts: UserFacts) -> None:
 
 @given(all_facts)
 def test_a_rebuild_keeps_every_law(facts: UserFacts) -> None:
-    """Nobody is requested while in flight; except by demand nobody inactive, cooling down or without a reason."""
+    """No user is requested while in flight; except by demand, no user is requested while inactive, cooling down or without a
+    reason.
+    """
     decision = should_rebuild(facts, POLICY, NOW)
     if not isinstance(decision, Rebuild):
         return

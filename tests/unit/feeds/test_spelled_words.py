@@ -40,7 +40,7 @@ def test_a_script_without_spaces_is_cut_between_letters():
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_label_and_keywords_are_made_of_whole_words(script: str):
-    """Of eight texts of one script beside others; a reader of it can read them."""
+    """The words of eight texts of one script beside others are complete for its readers."""
     own = [f"{SCRIPTS[script]} {number}" for number in range(8)]
     texts = [*own, *(f"update dependency {name} to v{name}" for name in "abcdefgh")]
     labels = np.repeat([0, 1], 8).astype(np.intp)

@@ -216,7 +216,7 @@ def test_a_retraction_is_a_change_until_it_is_answered_for() -> None:
 
 
 def test_a_row_of_the_version_before_is_read() -> None:
-    """Of an upgrade's first minutes: nothing is said of its channels, so none of them has changed."""
+    """In the first minutes of an upgrade it has no state of its channels, so none of them has changed."""
     before = User(channels={"a": ChannelView(3, 2, 1, is_subscribed=True)}, revision=1, finished_offset=4)
     version, channels, *plain = orjson.loads(encode_user(before))
     row = orjson.dumps([version - 1, {key: view[:4] for key, view in channels.items()}, *plain[:-1]])

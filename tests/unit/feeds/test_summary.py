@@ -8,7 +8,7 @@ from highwater.streams.feeds.summary import SENTENCE_CHARACTERS_MAX, summarise
 
 
 def test_typical_texts_come_before_odd_ones():
-    """What most texts are about is picked; an outlier and a repetition are not."""
+    """A text about the most common subject is picked; an outlier and a repetition are not."""
     texts = [
         "Completely unrelated matter entirely",
         "Add share consumer acknowledgement tests",
@@ -25,7 +25,7 @@ def test_repeated_texts_appear_once():
 
 
 def test_keywords_decide_between_equals():
-    """Of two texts as typical as each other the one with a keyword is picked."""
+    """Among two equally typical texts the one with a keyword is picked."""
     texts = ["alpha beta gamma delta one", "epsilon zeta eta theta two"]
     assert summarise(texts, ["zeta"], sentences_max=1) == texts[1]
 

@@ -8,7 +8,7 @@ import pytest
 from highwater.streams.feeds.basis import terms_of
 from highwater.streams.feeds.terms import terms_of_all
 
-# What the rules of `tokens` cut, keep, drop or treat apart, to be combined at random.
+# Parts that the rules of `tokens` cut, keep, drop or treat separately, combined at random.
 PIECES = (
     """a b Z e f 9 1 23 AB Ab aB Fix topicId topic_id ABCd v2 0b1 - _ / . , ' ' \u2019 the is don't x's KAFKA-123 GH-1 A-1 AB-1x
     aB-12 deadbeef1 deadbeef 0123456 1234567 Deadbeef1 www.x.y http://a.b/c \u00e9 \u00df \u65e5\u672c \u0130 \u00bd""".split(),  # noqa: SIM905 (prose reads better than 40 quotes)

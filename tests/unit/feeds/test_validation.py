@@ -1,4 +1,4 @@
-"""What an event must satisfy beyond its schema: every bad value has a reason and a field, every odd but good one passes."""
+"""The rules for an event beyond its schema: every bad value has a reason and a field, every unusual but good one passes."""
 
 from __future__ import annotations
 

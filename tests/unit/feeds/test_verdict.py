@@ -26,7 +26,7 @@ def test_a_user_is_not_due_for_one_reason(waits_for: str, said: str) -> None:
 
 
 def test_a_due_rebuild_names_its_trigger() -> None:
-    """A due rebuild is said with its trigger, and every value that the API can answer has a sentence above."""
+    """A due rebuild is shown with its trigger, and every value that the API can answer has a sentence above."""
     assert "novelty" in verdict({"due": True, "trigger": "novelty", "waits_for": None, "due_at": None})
     values = get_args(get_args(get_type_hints(Pending)["waits_for"])[0])
     assert set(values) == set(WAITS)

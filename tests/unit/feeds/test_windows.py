@@ -111,7 +111,7 @@ def test_the_basis_is_the_one_of_most_insights(held, active):
 
 
 def test_a_version_is_read_back_as_it_was_stored():
-    """Clusters, what is outside, and neighbours survive the round through their stored forms."""
+    """Clusters, points outside, and neighbours survive the round through their stored forms."""
     made = version()
     assert last_version_of(stored(made), "b") == LastVersion(made.clusters, made.outside, made.neighbours)
     (first, second, third), order = made.clusters[:3], (1, 0, 1)

@@ -1,4 +1,4 @@
-"""What a limit of requests must answer: the same cases for the pure function and for the script in Redis (R4.36)."""
+"""The answers of a limit of requests: the same cases for the pure function and for the script in Redis (R4.36)."""
 
 from __future__ import annotations
 

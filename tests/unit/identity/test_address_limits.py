@@ -63,7 +63,7 @@ def test_seconds_are_rounded_up(milliseconds: int, seconds: int):
 
 
 def test_a_lowered_limit_counts_at_once():
-    """Of more known requests than a new limit the newest count."""
+    """If there are more known requests than a new limit, the newest count."""
     assert admit([1, 2, 3, 4], 5, 2) == Admission(is_admitted=False, retry_after_ms=9_998, times=(3, 4))
 
 

@@ -124,7 +124,7 @@ async def test_an_unknown_key_id_asks_again_but_not_more_often_than_allowed(prov
 
 
 async def test_known_keys_outlive_the_provider_for_a_day(provider):
-    """A token of a known key is judged while the provider is unavailable; a day later nobody is let in by old keys."""
+    """A token of a known key is accepted while the provider is unavailable; a day later old keys no longer admit a user."""
     issuer = provider.issuer()
     await issuer.keys("first")
     provider.answer = gone

@@ -27,7 +27,7 @@ def test_the_plans_are_those_of_the_specification() -> None:
 
 
 def test_an_unknown_plan_counts_as_free() -> None:
-    """Nobody gets more by a misspelling."""
+    """A misspelling gives no higher limits."""
     assert [plan_of(name).name for name in ("team", "gold", None)] == ["team", "free", "free"]
 
 
@@ -55,7 +55,7 @@ def test_an_unknown_plan_counts_as_free() -> None:
     ],
 )
 def test_which_limit_stands_in_the_way(status: str, usage: Usage, kind: Kind | None, limit: Limit | None) -> None:
-    """Only new decks are stopped by a month's limits and by what is past due; a suspended organization may nothing (R2.33)."""
+    """Only new decks are stopped by a month's limits and by an unpaid bill; a suspended organization may do nothing (R2.33)."""
     assert limit == refusal(SMALL, status, usage, is_new_deck=kind is Kind.GENERATION, is_upload=kind is None)
 
 
@@ -78,7 +78,7 @@ def test_a_refusal_names_the_organization_and_the_limit(limit: Limit) -> None:
 
 
 def test_a_file_overrides_single_keys(tmp_path: Path) -> None:
-    """What it leaves out stays as it comes with the product."""
+    """Missing keys have the product's values."""
     path = tmp_path / "plans.toml"
     path.write_text(
         '[plans.free]\nmax_presentations_per_month = "unlimited"\nrequests_per_minute = 11\nfeatures = ["webhooks"]\n'

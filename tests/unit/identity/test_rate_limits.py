@@ -48,7 +48,7 @@ def test_a_refused_one_comes_back_in_the_next_minute_and_no_sooner(now_ms: int):
 @pytest.mark.requirement("R2.28")
 @given(st.integers(1, 1_000), st.integers(1, 2_000), TIMES)
 def test_as_many_as_the_limit_are_allowed(limit: int, count: int, now_ms: int):
-    """The number alone decides, and what is said to be left is allowed."""
+    """The number alone decides, and the reported rest is allowed."""
     verdict = decide(count, limit, now_ms)
     assert verdict.is_allowed is (count <= limit)
     assert verdict.remaining == len([n for n in range(count + 1, limit + 1) if decide(n, limit, now_ms).is_allowed])

@@ -1,4 +1,4 @@
-"""Slots shared out between organizations: nobody waits behind another's queue."""
+"""Slots shared between organizations: no organization waits behind another's queue."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def test_who_holds_fewer_comes_first():
 
 
 def test_an_organization_has_no_more_in_progress_than_the_cap():
-    """Slots stay free for others; those that are put aside count too."""
+    """Slots stay free for others; postponed work counts too."""
     assert share_out(queue(a=40), {}, slots=16, begun_max=12) == [f"a{number}" for number in range(12)]
     assert share_out(queue(a=40, b=1), {"a": InProgress(3, 12)}, slots=16, begun_max=12) == ["b0"]
 
 
 def test_who_is_not_capped_has_any_number_in_progress_and_no_turn_more():
-    """The operator's own queries fill what is free, and are no reason for another to wait."""
+    """The operator's own queries fill free slots, and never make others wait."""
     held = {"": InProgress(20, 30)}
     given = share_out(queue(**{"": 3, "a": 2}), held, slots=4, begun_max=1, uncapped=("",))
     assert given == ["a0", "0", "1", "2"]

@@ -156,7 +156,7 @@ def test_leaving_what_one_never_had_tells_nobody():
 
 
 def test_an_erasure_forgets_and_a_return_starts_anew():
-    """Nothing before the erasure is left but the revision; what comes after it counts."""
+    """Only the revision survives the erasure; later events count."""
     log = [subscribe("a", True, 5), plan("pro", 6), erase(7), subscribe("b", True, 8)]
     folded = fold_user(User(), log, now_ms=NOW)
     assert (True, frozenset("ab"), "free", 0) == (

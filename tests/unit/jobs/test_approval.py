@@ -45,7 +45,7 @@ def waiting() -> Job:
 
 
 def test_a_job_that_waits_is_running_without_a_worker():
-    """It is due at its deadline, when somebody has to say that it failed."""
+    """It is due at its deadline, when a worker must let it fail."""
     job = waiting()
     assert (job.status, job.worker, job.lease_until_ms) == (JobStatus.RUNNING, None, None)
     assert (job.approval_until_ms, job.due_ms) == (NOW_MS + HOUR_MS, NOW_MS + HOUR_MS)
@@ -100,7 +100,7 @@ def test_what_has_ended_is_not_approved():
 
 
 def args(**more: Any) -> GenerationArgs:
-    """Of a generation."""
+    """The arguments of a generation."""
     found = parse_args("generation", orjson.dumps({"query": "q", **more}).decode())
     assert isinstance(found, GenerationArgs)
     return found

@@ -11,7 +11,7 @@ from highwater.connectors.models.calls import ChatCall, LocalChat
 from highwater.streams.documents.chunking import Block, cut
 from highwater.streams.documents.prose import Table, sentences_of, tables_of
 from highwater.streams.documents.structure import markdown_blocks
-from highwater.streams.jobs.deck_lines import rows_of, says_something
+from highwater.streams.jobs.deck_lines import depends, rows_of, says_something
 from highwater.streams.jobs.decks import (
     OUTLINE,
     PASSAGE_CHARACTERS,
@@ -126,7 +126,7 @@ def test_a_document_is_cut_where_it_pauses():
 
 
 def test_what_is_relevant_comes_in_its_order():
-    """The passages with the rarest words of what is wanted, within the bound."""
+    """The passages with the rarest words of the query, within the bound."""
     passages = [
         Passage("d", line)
         for line in ("plain text here", "about the controller", "more plain text", "controller quorum")
@@ -310,7 +310,7 @@ def test_a_slide_shows_what_says_something_alone():
 
 
 def test_addresses_references_and_pointers_are_no_bullets():
-    """Nor is what YAML says before a document; its title is the heading of what has none."""
+    """YAML before a document is left out too; its title is the heading of text without one."""
     text = (
         "---\ntitle: Ports\nauthor: nobody\n---\nThe server listens on two ports of the machine.\n\n"
         "- someone at mail.example.org (author)\n- See the reference of the server.\n- [RFC9110] HTTP Semantics, of June 2022.\n"
@@ -498,19 +498,26 @@ def test_a_slide_is_named_by_a_main_clause():
 
 
 def test_an_introduction_is_kept_and_licences_are_not():
-    """Of more sections than slides; a section below the heading of a licence is a part of it, also in an appendix."""
-    text = (
-        "# Broker\n\nVersion 4.\n\n## 1 Introduction\n\nThe broker keeps a log.\n\nIt serves readers.\n\n"
-        "## 2 KRaft\n\nKRaft elects a controller.\n\n## 3 KRaft logs\n\nKRaft keeps metadata.\n\n"
-        "## 4 KRaft tools\n\nKRaft has a shell.\n\n## Appendix A Copying Information\n\n"
-        "### A.1 GNU Free Documentation License\n\nThe KRaft manual may be copied.\n\nKRaft in KRaft of KRaft.\n"
-    )
-    assert [slide.title for slide in made(text, 3)] == ["Introduction", "KRaft", "KRaft logs"]
+    """There are more sections than slides; a section below the heading of a licence belongs to it, also in an appendix."""
+
+    def section(heading: str, subject: str) -> str:
+        said = ("keeps a log of records", "serves its readers at once", "is run by two engineers")
+        return f"## {heading}\n\n" + "".join(f"{subject} {one}.\n\n" for one in said)
+
+    text = "# Broker\n\n" + section("1 Introduction", "The broker")
+    text += "".join(section(f"{number} KRaft {number}", f"KRaft {number}") for number in (2, 3, 4))
+    text += "## Appendix A Copying Information\n\n#" + section("A.1 GNU Free Documentation License", "KRaft of KRaft")
+    titles = [slide.title for slide in made(text, 3)]
+    assert (titles[0], len(titles)) == ("Introduction", 3)
+    assert all(title.startswith("KRaft") for title in titles[1:])
+    assert "GNU Free Documentation License" not in [slide.title for slide in made(text, 6)]
 
 
 def test_a_sentence_with_a_pronoun_follows_its_subject():
     """It follows on a slide with room for it, and it is never alone."""
     text = "# KRaft\n\nKRaft is a protocol. It elects a controller of brokers. Metadata is a log of records. For example, topics."
+    assert not depends("This manual describes KRaft.")
+    assert depends("This is KRaft.")
     (slide,) = made(text, 1)
     assert slide.bullets == (
         "KRaft is a protocol.",
@@ -551,3 +558,9 @@ def test_a_table_with_a_repeated_header_is_one_again():
     (found,) = (table for passage in passages_of_sections("d", chunks) for table in tables_of(passage.text))
     assert found.rows_total == 90
     assert len(passages_of_sections("d", [("A", "Text."), ("B", "| Name | Rate |\n| - | - |\n| a | 1 |")])) == 2
+
+
+def test_a_change_note_stands_once():
+    """With the number of its request or without."""
+    (slide,) = made("Fix the type of KRaft (#9664)\n\nFix the type of KRaft\n\nAdd a shell to KRaft (#1)", 1)
+    assert slide.bullets == ("Fix the type of KRaft (#9664)", "Add a shell to KRaft (#1)")

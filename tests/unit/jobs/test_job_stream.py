@@ -48,7 +48,7 @@ class Streams:
         self.woken: asyncio.Queue[str | None] = asyncio.Queue()
 
     async def read(self, places: Sequence[tuple[str, int]]) -> list[Reading]:
-        """What is held."""
+        """Return the held entries."""
         self.reads.append(list(places))
         if not self.is_up:
             raise RedisAwayError
@@ -59,7 +59,7 @@ class Streams:
         return found
 
     async def wakes(self) -> Any:
-        """What the test says."""
+        """Yield the wake-ups of the test."""
         while True:
             yield await self.woken.get()
 
@@ -185,7 +185,7 @@ async def test_a_wake_up_of_another_job_is_not_looked_at(hub, streams):
 
 
 async def test_holes_are_told_wherever_they_are(hub, streams, jobs):
-    """Before what is held and within it; PostgreSQL is asked once for all who find one."""
+    """Before the held entries and within them; PostgreSQL is read once for all listeners that find one."""
     streams.entries[JOB] = [entry(3), entry(4), entry(7)]
     jobs.found[JOB] = job(7)
     with hub.listening(JOB, 0) as first, hub.listening(JOB, 4) as second:

@@ -124,7 +124,7 @@ def test_points_name_their_sources():
     ],
 )
 def test_a_table_of_numbers_is_a_chart(header: tuple[str, ...], rows: tuple[tuple[str, ...], ...], is_chart: bool):
-    """Of one unit and order of magnitude, by categories that stand once."""
+    """The numbers have one unit and order of magnitude, and the categories are distinct."""
     table = Table(header, rows)
     assert (chart_of(table) is not None) is is_chart
     first, last = lay_out(Slide("t", ("p",), "", (), table), wide_measure)

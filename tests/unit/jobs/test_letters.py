@@ -1,4 +1,4 @@
-"""Text in every script: what is one letter, where lines break, and which way letters run."""
+"""Text in every script: single letters, line breaks, and direction."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_file_holds_every_script():
 
 
 def test_chinese_characters_are_those_of_the_language():
-    """Of Japan beside kana, of Korea beside Hangul, else of China."""
+    """Japanese beside kana, Korean beside Hangul, else Chinese."""
     assert [language_of([text]) for text in ("日本", "日本の", "日本 한", "abc")] == ["zh", "ja", "ko", "zh"]
 
 
@@ -124,7 +124,7 @@ def test_chinese_characters_are_those_of_the_language():
     ("text", "told"), [("say བོད་ཡིག now", "Tibetan.*བོད་ཡིག"), ("ᠮᠣᠩᠭᠣᠯ", "Mongolian"), ("ހިވަ", "Thaana")]
 )
 def test_a_script_without_a_font_is_refused(text: str, told: str):
-    """With its name and what was to be shown; PPTX leaves letters to its reader."""
+    """The error has its name and the text; PPTX leaves letters to its reader."""
     for deck in (Deck(text, ()), Deck("d", (Slide("t", (text,)),)), Deck("d", (Slide("t", ("p",), "", (text,)),))):
         with pytest.raises(MissingFontError, match=told):
             write_pdf(deck)

@@ -1,4 +1,4 @@
-"""The moves of a job as values: who holds it, how far it is, and that what has ended is never left."""
+"""The transitions of a job as values: its worker, its progress, and that an ended job never changes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_job_that_is_taken_has_another_epoch():
 
 
 def test_a_forgotten_job_keeps_its_cause():
-    """Nobody asked for it again."""
+    """No new event requested it."""
     assert taken(job(caused_by="t/0/9"), worker=7, lease_ms=1, now_ms=NOW_MS).caused_by == "t/0/9"
 
 
@@ -60,7 +60,7 @@ def test_a_step_forgets_failures_and_never_goes_back():
 
 
 def test_a_wait_keeps_the_job_where_it_stands():
-    """Its next attempt has its number already, and nobody holds it."""
+    """Its next attempt has its number already, and it has no worker."""
     after = waiting_until(begun(running()), NOW_MS + 2_000)
     assert (after.status, after.attempt, after.worker, after.due_ms) == (JobStatus.RUNNING, 2, None, NOW_MS + 2_000)
 

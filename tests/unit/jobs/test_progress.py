@@ -37,7 +37,7 @@ def test_percents_are_rounded_down(done: int, total: int, expected: int):
 
 @given(st.integers(1, 10_000), st.integers(0, 10_000))
 def test_percents_never_pass_what_is_done(total: int, done: int):
-    """They grow with what is done, and 100 is said of the whole alone."""
+    """They grow with the finished steps, and only the end is 100."""
     assert percent(done, total) <= percent(done + 1, total)
     assert (percent(done, total) == 100) == (done >= total)
 

@@ -1,4 +1,4 @@
-"""What the semantic cache compares, and by what it calls an entry."""
+"""The question that the semantic cache compares, and the key of an entry."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_a_repeat_changes_nothing():
 
 
 def test_a_missing_number_is_waited_for_within_a_bound():
-    """Numbers beyond a gap count at once; past the bound the event is put aside, and the row is as it was."""
+    """Numbers beyond a gap count at once; past the bound the event is dead-lettered, and the row is unchanged."""
     row = counted([used(seq) for seq in range(2, AHEAD_MAX + 2)])
     assert row is not None
     assert (row.upto_seq, len(row.ahead), row.presentations) == (0, AHEAD_MAX, AHEAD_MAX)

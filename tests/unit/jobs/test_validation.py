@@ -1,4 +1,4 @@
-"""What an event of the jobs must satisfy, by name of the reason and the field."""
+"""The rules for events of jobs, by name of the reason and the field."""
 
 from __future__ import annotations
 

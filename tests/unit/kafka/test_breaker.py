@@ -51,7 +51,7 @@ def test_a_batch_without_dead_letters_always_passes():
 
 
 def test_it_forgets():
-    """What lies more than a window back no longer counts."""
+    """Results more than a window old no longer count."""
     window = Window()
     assert feed(window, 500, 99) is None
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""What follows from a batch that could not be stored, by the error and how often it came."""
+"""The reaction to a batch that could not be stored, by error and number of attempts."""
 
 from __future__ import annotations
 

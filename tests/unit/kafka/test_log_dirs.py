@@ -8,7 +8,7 @@ from highwater.connectors.kafka.log_dirs import Replica, sizes_of
 
 
 def test_a_copy_that_moves_to_another_disk_counts_once() -> None:
-    """Of all disks of a broker; the copy that is still being made is left out."""
+    """All disks of a broker are summed; a copy that is still being moved is left out."""
     disks = [
         (0, "/one", [("orders", [(0, 100, 0, False), (1, 7, 0, False)])]),
         (0, "/two", [("orders", [(0, 60, 5, True)])]),

@@ -9,7 +9,7 @@ from highwater.connectors.kafka.admin import missing_replicas
 
 @pytest.mark.parametrize("replicas", [[], [3], [3, 3], [4, 3]])
 def test_a_topic_with_enough_replicas_is_as_it_should_be(replicas: list[int]):
-    """Nothing is said of a topic whose every partition has as many replicas as are wanted, or more."""
+    """Nothing is reported about a topic whose every partition has at least the required number of replicas."""
     assert missing_replicas("streams.tick", replicas, 3) is None
 
 

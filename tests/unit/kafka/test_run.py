@@ -40,7 +40,7 @@ class Failing:
         self.runs = 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """End; while it runs nothing is said to be waited for."""
+        """End; while it runs it waits for nothing."""
         assert not stop.is_set()
         assert self._waiting == {}
         self.runs += 1

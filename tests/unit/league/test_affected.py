@@ -55,7 +55,7 @@ def changed(*what: str, **more: Any) -> MatchChanged:
 
 
 def row(**more: Any) -> Row:
-    """What was known before."""
+    """The earlier state."""
     return apply_changed(None, changed("schedule", **more))
 
 

@@ -1,4 +1,4 @@
-"""The agent of the seasons without a broker: what is sent, and that nothing is written before it was acknowledged."""
+"""The agent of the seasons without a broker: which events are sent, and that no row is written before the acknowledgement."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Case(Driver):
 
     @property
     def rows(self) -> dict[bytes, bytes]:
-        """What the agent has written of matches and seasons."""
+        """The rows of matches and seasons that the agent has written."""
         return {key: row for _, key, row in self.tables["matches"].rows()}
 
     @property
     def ticks(self) -> dict[bytes, bytes]:
-        """What it has written of ticks."""
+        """Its rows of ticks."""
         return {key: row for _, key, row in self.tables["ticks"].rows()}
 
     async def tick(self, now_ms: int, *, partitions: Iterable[int] = (partition,)) -> None:
@@ -59,7 +59,7 @@ class Case(Driver):
         await self.publish(CHANGED, {**event, **more})
 
     def published(self, topic: str, reason: str = "match-changed") -> list[Any]:
-        """What was sent to a topic; of refreshes those of one reason."""
+        """The events sent to a topic; for refreshes those of one reason."""
         return [event for event in self.sent(topic) if topic != REFRESH or event["reason"] == reason]
 
 

@@ -97,7 +97,7 @@ def ties(found: dict[str, Any]) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def leg(number: int, match: Match) -> dict[str, Any]:
-    """What makes a match the second, third ... of its tie."""
+    """The rules that make a match the second, third ... of its tie."""
     return {"kickoff_ms": match.kickoff_ms + number * DAY_MS, "match_id": f"{match.match_id}-{number}"}
 
 

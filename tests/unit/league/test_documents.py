@@ -182,6 +182,6 @@ def test_the_order_of_facts_does_not_matter(matches: list[Match], chance: Any):
 @unhurried
 @given(seasons())
 def test_a_goal_in_play_is_no_news_to_predictions(matches: list[Match]):
-    """What can be predicted shows no score."""
+    """The page of predictions shows no score."""
     before = predictions_active(6, dict.fromkeys(matches, VOTES), KICKOFF_MS)
     assert before == predictions_active(6, {with_goal(match): VOTES for match in matches}, KICKOFF_MS)

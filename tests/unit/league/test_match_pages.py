@@ -127,7 +127,7 @@ async def test_a_correction_brings_the_live_part_back(documents, matches) -> Non
 
 
 async def test_a_match_that_never_had_a_live_part_has_a_number(matches, documents) -> None:
-    """Nobody asked for it while it was there."""
+    """It was never requested while it existed."""
     del documents.held[LIVE]
     matches._pool = type("Empty", (_Pool,), {"version": None})
     assert (await matches.read("m")).served.head.version == 6

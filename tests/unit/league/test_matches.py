@@ -51,7 +51,7 @@ def known(*steps: Step) -> Match:
 
 
 def score(match: Match | None) -> tuple[int | None, int | None, State]:
-    """What is shown of it."""
+    """The shown score."""
     assert match is not None
     return match.home_goals, match.away_goals, match.state
 

@@ -1,4 +1,4 @@
-"""What the monitor reports of counters that were sampled."""
+"""The monitor's report of sampled counters."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _of(*looks: Look) -> dict[str, Any]:
 
 
 def test_what_is_told_is_the_increase_of_the_last_five_minutes() -> None:
-    """Counters of before do not count, nor what was sampled earlier than that."""
+    """Earlier counts are left out, and so are older samples."""
     report = _of(
         _look(-10, redis=_redis(0, 0), http=_http(0), database=DatabaseCounters(0, 0, None)),
         _look(0, redis=_redis(1_000, 1_000), http=_http(500, errors=500), database=DatabaseCounters(100, 0, None)),
@@ -70,7 +70,7 @@ def test_what_speaks_for_a_larger_redis(parts: dict[str, Any], reason: str) -> N
 
 
 def test_a_pool_with_nothing_left_is_a_wait() -> None:
-    """Of the looks in the span, those at which a reader would have waited."""
+    """Among the samples of the span, those at which a reader would have waited count."""
     full = {"size": 16, "idle": 0, "size_max": 16}
     growing = {"size": 15, "idle": 0, "size_max": 16}
     report = _of(_look(0, pool=full), _look(10, pool=growing), _look(20, pool=full), _look(30))

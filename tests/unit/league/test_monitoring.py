@@ -51,7 +51,7 @@ def names(found: Verdict) -> list[str]:
     ],
 )
 def test_a_ratio_below_85_of_at_least_100(hits: int, misses: int, expected: list[str]):
-    """85 % is enough, a little less is not, and below 100 requests nothing is said."""
+    """85 % is enough, a little less is not, and below 100 requests there is no verdict."""
     found = verdict(reads(hits, misses))
     assert names(found) == expected
     assert found.should_upgrade == bool(expected)

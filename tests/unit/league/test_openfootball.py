@@ -1,4 +1,4 @@
-"""Files of openfootball as events: both forms, what is missing, what is wrong, and what stays the same."""
+"""Files of openfootball as events: both forms, missing parts, errors, and stable parts."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_a_bad_round_is_one_bad_entry():
      (b'{"rounds": [{"name": "1", "matches": []}]}', "no_matches")],
 )  # fmt: skip
 def test_a_file_that_is_none_is_refused_whole(data, reason):
-    """What is not JSON, or has no matches, has one reason and no events."""
+    """A file that is not JSON, or has no matches, has one reason and no events."""
     with pytest.raises(InvalidEventError) as raised:
         parse_season(data, S)
     assert raised.value.reason == reason

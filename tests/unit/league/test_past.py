@@ -1,4 +1,4 @@
-"""A season as of an earlier change: what was changed later is not in it, and with every change it is the season as it is."""
+"""A season as of an earlier change: later changes are left out, and with every change it equals the present season."""
 
 from __future__ import annotations
 

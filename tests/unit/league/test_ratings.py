@@ -1,4 +1,4 @@
-"""What a prediction is worth, a user's rating and achievements."""
+"""The points of a prediction, a user's rating and achievements."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ CASES: dict[str, tuple[Stake, Judgement | None]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_stake_is_worth(name: str):
-    """Three points for the exact result, one for the outcome, nothing else, and only for what was said before kickoff."""
+    """Three points for the exact result, one for the outcome, otherwise none, and only for predictions before kickoff."""
     stake, expected = CASES[name]
     assert expected == judge(stake)
 
@@ -88,7 +88,7 @@ stakes = st.builds(
 @unhurried
 @given(st.lists(stakes, max_size=12), st.randoms())
 def test_a_rating_is_a_sum(held: list[Stake], chance: Any):
-    """Of any stakes in any order: exact ones are right ones are judged ones, and points follow from the counts."""
+    """For any stakes in any order: exact ones are right ones are judged ones, and points follow from the counts."""
     found = rate(held)
     assert 0 <= found.exact <= found.correct <= found.judged <= len(held)
     assert found.points == found.correct + 2 * found.exact

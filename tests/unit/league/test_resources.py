@@ -55,7 +55,7 @@ def lives(kind: str, *, is_window_active: bool) -> tuple[int, int]:
 
 
 def test_an_id_is_called_by_its_name():
-    """What an error says is missing has a word for each kind that has ids."""
+    """An error about a missing resource has a word for each kind with ids."""
     words = {kind.of for kind in KINDS.values() if kind.has_id}
     assert words == {"season", "match", "club", "user", "range of days", "page of the rating"}
 
@@ -152,7 +152,7 @@ def test_a_prewarm_makes_the_four_pages():
 
 
 def test_documents_are_fed_by_topics_of_outsiders():
-    """`X-Min-Position` may name only what somebody publishes."""
+    """`X-Min-Position` may name only topics that clients publish to."""
     for kind in KINDS.values():
         assert all(TOPICS[name].outsider for name in kind.topics)
 

@@ -1,4 +1,4 @@
-"""Results: exactly what is final, the newest first."""
+"""Results: exactly the final matches, newest first."""
 
 from __future__ import annotations
 

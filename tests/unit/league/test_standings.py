@@ -162,7 +162,7 @@ def test_folding_event_by_event_comes_to_the_table_of_the_last_results(steps: li
     last: dict[int, tuple[int, int]] = {}
     for offset, (kind, number, home_goals, away_goals) in enumerate(steps):
         home, away = PAIRS[number]
-        cause = Cause(1, f"t/0/{offset}")  # of one batch, so of one broker's time
+        cause = Cause(1, f"t/0/{offset}")  # in one batch, so with one time of the broker
         event = {
             "match_id": str(number), "season": SEASON, "round": "1", "kickoff": KICKOFF_MS + home_goals, "home": home,
             "away": away, "time_unknown": False, "status": None, "home_goals": home_goals, "away_goals": away_goals,

@@ -82,7 +82,7 @@ def histories(draw: Any) -> list[MatchChanged]:
 
 @given(histories(), st.data())
 def test_any_order_and_any_repetition_give_one_row(events: list[MatchChanged], data: st.DataObject):
-    """The highest revision is what is known, however the events come and however often."""
+    """The highest revision counts, in any order and with any repetition."""
     repeated = events + data.draw(st.lists(st.sampled_from(events), max_size=4))
     found = None
     for event in data.draw(st.permutations(repeated)):
@@ -111,7 +111,7 @@ def test_a_state_that_is_none_is_refused(wrong: dict[str, str]):
 
 @pytest.mark.requirement("R4.17")
 def test_a_live_page_ends_three_hours_after_the_match():
-    """After the result; without one, after the duration; not at all if nobody plays (R4.17)."""
+    """After the result; without one, after the duration; never for a match that is not played (R4.17)."""
     assert live_ends_ms(final(KICKOFF + 95 * MINUTE), OPTIONS) == KICKOFF + 95 * MINUTE + 3 * HOUR
     assert live_ends_ms(row(), OPTIONS) == KICKOFF + 5 * HOUR
     assert live_ends_ms(row(status="postponed"), OPTIONS) is None

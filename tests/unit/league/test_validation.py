@@ -1,4 +1,4 @@
-"""What an event of the leagues must satisfy beyond its schema: every bad value has a reason and a field."""
+"""The rules for events of the leagues beyond their schema: every bad value has a reason and a field."""
 
 from __future__ import annotations
 

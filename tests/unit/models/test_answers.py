@@ -1,4 +1,4 @@
-"""What any answer of a model must be before it is stored."""
+"""The rules for any answer of a model before it is stored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from highwater.streams.models.answers import clean_text, json_object_in
 
 @given(st.text(st.characters(exclude_categories=())))
 def test_a_cleaned_text_can_be_stored(text: str) -> None:
-    """It encodes as UTF-8, holds no U+0000, and what was storable is unchanged."""
+    """It encodes as UTF-8, contains no U+0000, and a storable text is unchanged."""
     cleaned = clean_text(text)
     assert b"\x00" not in cleaned.encode()
     assert clean_text(cleaned) == cleaned

@@ -1,4 +1,4 @@
-"""What calls of the language model cost."""
+"""The cost of calls of the language model."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ BODY = b": hello\n" + _piece("Höl") + _piece("zl\x00e") + _line(choices=[], usa
 
 
 def test_pieces_are_told_however_the_bytes_are_cut():
-    """In the middle of a line or a letter; without what cannot be stored."""
+    """A piece may end in the middle of a line or a letter; characters that cannot be stored are left out."""
     for size in (1, 7, len(BODY)):
         told: list[str] = []
         answer = StreamedAnswer(told.append)

@@ -25,7 +25,7 @@ def test_each_embedder_is_followed_by_its_former_versions(environment: dict[str,
 
 
 async def test_the_former_built_in_version_makes_its_vectors():
-    """Of a Hindi word too, which the version of this release reads as a whole; it has no further version before it."""
+    """This includes a Hindi word, which the version of this release reads as a whole; there is no version before it."""
     latest = BuiltInEmbedder()
     (former,) = latest.former()
     assert isinstance(former, BuiltInEmbedder)

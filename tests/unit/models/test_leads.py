@@ -1,4 +1,4 @@
-"""What a text says first."""
+"""The lead of a text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from highwater.streams.models.leads import LEAD_CHARACTERS_MAX, lead_of
     ],
 )  # fmt: skip
 def test_a_lead_is_the_last_title_and_the_first_sentence(text: str, expected: str):
-    """Of the path of headings the last; the sentence in one line."""
+    """The last title of the path of headings, and the sentence in one line."""
     assert lead_of(text) == expected
 
 

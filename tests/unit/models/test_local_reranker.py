@@ -96,7 +96,7 @@ def test_a_pair_is_cut_in_its_text():
 
 
 async def test_what_takes_too_long_has_no_scores(tmp_path: Path, model: CrossEncoder, monkeypatch: pytest.MonkeyPatch):
-    """Nobody waits, and the thread ends with the pair that it is at."""
+    """The caller does not wait, and the thread ends after its current pair."""
     read: list[str] = []
     is_released = threading.Event()
 

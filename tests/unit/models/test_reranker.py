@@ -1,4 +1,4 @@
-"""What a reranking service answers, in either form."""
+"""The answers of a reranking service, in either form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows a failed call: R1.32 to R1.36 as a table."""
+"""The reaction to a failed call: R1.32 to R1.36 as a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from highwater.streams.models.retries import (
 def follows(
     failure: Failure, attempt: int = 1, *, unusable: int = 0, retry_after_ms: int | None = None
 ) -> Again | GiveUp:
-    """What follows a failure with the detail "why"."""
+    """The reaction to a failure with the detail "why"."""
     return after_failure(failure, "why", attempt=attempt, unusable=unusable, retry_after_ms=retry_after_ms)
 
 

@@ -42,7 +42,7 @@ MIXED = st.text(
 
 @pytest.mark.parametrize(("text", "tokens"), COUNTED)
 def test_an_estimate_is_not_below_the_real_count_and_not_far_above(text: str, tokens: int) -> None:
-    """What a text really has is at most the estimate; short texts of any script stay within three times."""
+    """The true number is at most the estimate; short texts of any script stay within three times."""
     assert tokens <= count_tokens(text) <= 3 * tokens + 3
 
 
@@ -59,7 +59,7 @@ def test_encoded_data_is_dear() -> None:
 
 
 def test_the_empty_text_has_none() -> None:
-    """Nothing is said, nothing is counted."""
+    """An empty text counts as zero."""
     assert (count_tokens(""), cut_to_tokens("", 0), cut_to_tokens("abc", 0)) == (0, "", "")
 
 

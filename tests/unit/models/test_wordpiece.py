@@ -11,7 +11,7 @@ from highwater.streams.models import wordpiece
 from highwater.streams.models.wordpiece import WordPieces, is_read, read_vocabulary, words_of
 from highwater.streams.settings import read_settings
 
-# What `tokenizers` 0.23 gives for the installed vocabulary, without the marks of both ends.
+# The tokens of `tokenizers` 0.23 for the installed vocabulary, without the marks of both ends.
 GOLDEN = [
     (
         "Fix the rebalance of KafkaConsumer (#1234): don't lose offsets!",
@@ -90,7 +90,7 @@ def pieces() -> WordPieces:
 def test_tokens_are_those_of_the_library(pieces: WordPieces, text: str, tokens: list[int]):
     """Accents, scripts, controls, ideographs, signs, emoji, words without pieces or too long."""
     assert pieces.tokens(text) == tokens
-    assert pieces.tokens(text) == tokens  # what is remembered is the same
+    assert pieces.tokens(text) == tokens  # the remembered tokens are the same
 
 
 @given(st.text(max_size=60))
@@ -103,7 +103,7 @@ def test_every_text_has_tokens(text: str):
 
 
 def test_a_long_text_is_cut_into_windows(pieces: WordPieces):
-    """Windows of marked ends, no token lost or duplicated up to the last, and what is behind it left out."""
+    """Windows have marked ends, no token is lost or duplicated up to the last, and the rest is left out."""
     tokens = pieces.tokens("word " * 1_000)
     windows = pieces.windows("word " * 1_000, tokens_max=256, windows_max=3)
     assert [len(window) for window in windows] == [256, 256, 256]
@@ -128,7 +128,7 @@ def test_a_long_text_is_cut_into_windows(pieces: WordPieces):
     ],
 )
 def test_which_texts_are_read(text: str, is_one: bool):
-    """Latin letters that are most of its letters and a third of what is seen."""
+    """Latin letters must be most of its letters and a third of its visible characters."""
     assert is_read(text) is is_one
 
 

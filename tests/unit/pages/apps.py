@@ -29,7 +29,7 @@ SEASON = "eng/2026 ü"
 SPELLED = "eng%2F2026%20%C3%BC"
 KEYS = "admin:root,viewer:eye,viewer:ada-key:ada"
 Headers = Sequence[tuple[bytes, bytes]]
-# Of the event loop: every answer of a test takes a few.
+# Turns of the event loop: every answer of a test takes a few.
 _TURNS_MAX = 10_000
 
 
@@ -179,7 +179,7 @@ QUICK = [
 
 
 class Wire(asyncio.Transport):
-    """A transport without a socket: keeps what is written."""
+    """A transport without a socket: keeps the written bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -221,7 +221,7 @@ class Wire(asyncio.Transport):
         """It continues."""
 
     def get_write_buffer_size(self) -> int:
-        """What waits for the client."""
+        """Return the number of unsent bytes."""
         return 0
 
 
@@ -240,7 +240,7 @@ class Connection:
         self.protocol.connection_made(self.wire)
 
     async def send(self, *pieces: bytes, at_once: bool = False) -> bytes:
-        """What is answered to pieces that arrive one after the other, or `at_once` before anything is done about the first."""
+        """Return the answer to pieces that arrive one after the other, or `at_once` before the first is processed."""
         before = len(self.wire.written)
         for piece in pieces:
             if not self.wire.is_closed:

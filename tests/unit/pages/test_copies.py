@@ -1,4 +1,4 @@
-"""Copies in memory: what is verified, what is thrown away, and what a body is."""
+"""Copies in memory: verification, eviction, and bodies."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_bodies_are_the_same_bytes_in_every_encoding() -> None:
 
 
 def test_memory_is_bounded_by_number_and_by_bytes() -> None:
-    """The least recently used goes first; what is counted is what is held."""
+    """The least recently used goes first; the counted bytes are the stored ones."""
     copies = Copies(copies_max=3, bytes_max=1_000)
     for name in "abc":
         copies.put(name, head(1), b"x" * 100)

@@ -100,7 +100,7 @@ async def test_one_that_is_always_overtaken_is_503() -> None:
 
 
 async def test_a_condition_is_looked_at_anew_after_each_attempt() -> None:
-    """Who already has the version that came between gets 304, and no payload is read for it."""
+    """A client that already has the intermediate version gets 304, and no payload is read for it."""
     api = _Api()
     api.documents.overtaken = 1
     async with api.http as http:
@@ -135,7 +135,7 @@ async def test_when_nothing_known_is_good_enough_it_is_503() -> None:
 
 @pytest.mark.parametrize("is_positioned", [False, True])
 async def test_a_read_with_a_position_says_so(is_positioned: bool) -> None:
-    """What was waited for is made from the facts."""
+    """The awaited state is built from the facts."""
     api = _Api()
     api.is_positioned = is_positioned
     async with api.http as http:
@@ -145,7 +145,7 @@ async def test_a_read_with_a_position_says_so(is_positioned: bool) -> None:
 
 @pytest.mark.parametrize("freshness", [Freshness.STALE, Freshness.KEPT])
 async def test_staleness_is_said_in_a_header(freshness: Freshness) -> None:
-    """On the 200 and on the 304; what is left of the stale life is what a cache may use."""
+    """On the 200 and on the 304; a cache may use the rest of the stale TTL."""
     api = _Api()
     api.documents.served = _served(freshness=freshness, left_seconds=17)
     async with api.http as http:

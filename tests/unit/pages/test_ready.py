@@ -1,4 +1,4 @@
-"""What a connection answers by itself is in every byte what ASGI answers: in its turn, within bounds, or not at all."""
+"""The fast path of a connection gives every byte of ASGI's answer: in order, within bounds, or not at all."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def test_a_page_waits_for_the_answer_before_it() -> None:
 
 
 async def test_a_client_that_reads_nothing_gets_nothing_more() -> None:
-    """While what was written waits, answers wait in ASGI, and the connection holds no more of them."""
+    """While written bytes wait, answers wait in ASGI, and the connection holds no more of them."""
     connection, _ = connected()
     await connection.send(request(TABLE))
     connection.protocol.pause_writing()

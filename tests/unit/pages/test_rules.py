@@ -1,4 +1,4 @@
-"""What the engine of pages does by the rules of a subsystem, whichever that is."""
+"""The engine of pages with the rules of any subsystem."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ async def test_a_page_in_memory_is_sent_at_once(
     "fields", [[], [(b"if-none-match", b'W/"match_meta-7+match_live-7"')], [(b"accept-encoding", b"br, gzip;q=0.5")]]
 )
 async def test_a_match_in_memory_is_answered_at_once(ask_short: Any, fields: list[Any]) -> None:
-    """Of its two documents, under the tag of both."""
+    """The answer consists of its two documents, under the ETag of both."""
     short, usual, services = make_apps()
     expected = await ask(usual, "/api/matches/m-1", fields)
     answer = await ask_short(short, "/api/matches/m-1", fields)
@@ -141,7 +141,7 @@ ASIDE = [
 
 @pytest.mark.parametrize(("why", "path", "headers"), ASIDE, ids=[case[0] for case in ASIDE])
 async def test_in_doubt_it_steps_aside(ask_short: Any, why: str, path: str, headers: Headers) -> None:
-    """What takes more than memory to answer goes the usual way, and nothing was sent before."""
+    """A request that needs more than memory takes the usual path, and nothing was sent before."""
     short, usual, _ = make_apps()
     assert not await short.short_cut.answer(
         {"type": "http", "method": "GET", "raw_path": path.encode(), "query_string": b"", "headers": headers}, _refuse
@@ -192,7 +192,7 @@ async def test_what_changes_with_time_is_told_anew(ask_short: Any) -> None:
 
 
 async def test_a_key_opens_as_it_does_the_usual_way(ask_short: Any) -> None:
-    """With keys set nobody gets in without one; a bound key's read is noted once; no shared cache keeps the answer."""
+    """With keys set a request without a key is refused; a bound key's read is noted once; no shared cache keeps the answer."""
     short, usual, services = make_apps(KEYS)
     noted: list[Principal] = []
     services.activity.note = noted.append

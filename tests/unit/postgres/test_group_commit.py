@@ -71,7 +71,7 @@ async def test_a_store_that_is_away_is_waited_for():
 
 
 async def test_who_was_cancelled_before_is_not_stored():
-    """What was not begun is not done; the others are."""
+    """An item that was not begun is dropped; the others are stored."""
     store = Store()
     group: GroupCommit[int, int] = GroupCommit(store)
     first = asyncio.create_task(group(1))

@@ -56,7 +56,7 @@ def test_a_server_that_is_away_is_waited_for(error: Exception) -> None:
 
 @pytest.mark.parametrize("sqlstate", ["22003", "22P02", "23505", "23514", "42P01", "42703"])
 def test_a_fault_of_the_statement_stays_one(sqlstate: str) -> None:
-    """What waiting does not correct is raised as it is."""
+    """An error that waiting cannot correct is raised unchanged."""
     error = asyncpg.PostgresError.new({"C": sqlstate, "M": "said"})
     assert not is_unavailable(error)
     with pytest.raises(asyncpg.PostgresError), converting_to_unavailable():

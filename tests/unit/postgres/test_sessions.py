@@ -1,4 +1,4 @@
-"""What statements leave in a session of PostgreSQL: nothing, so that pools need not clean returned connections."""
+"""Statements leave nothing in a session of PostgreSQL, so that pools need not clean returned connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OWN_CONNECTIONS = {("chunks", "set_build_memory"), ("verify", "verify_lock")}
 
 
 def test_statements_leave_no_lock_and_no_setting():
-    """Locks and settings end with a transaction, but for programs with a connection of their own."""
+    """Locks and settings end with a transaction, except for programs with their own connection."""
     lasting = {
         (folder.name, name)
         for folder in _ROOMS.iterdir()

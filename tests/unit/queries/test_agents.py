@@ -1,4 +1,4 @@
-"""The agent of the queries without a broker: what is sent, and that nothing is written before it was acknowledged."""
+"""The agent of the queries without a broker: which events are sent, and that no row is written before the acknowledgement."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CODEC = Codec({name: number for number, name in enumerate(TOPICS, start=1)})
 
 
 class Watched(Table):
-    """A table that counts what is asked of it."""
+    """A table that counts its reads."""
 
     touched = 0
 
@@ -66,7 +66,7 @@ class Case:
         await self.agent._deal_with(Record(topic, CODEC.encode(topic, event), self.offset))
 
     def requested(self) -> list[Any]:
-        """What was requested."""
+        """The requested stages."""
         return [event for topic, _, (event, _) in self.sent if topic == STAGE_REQUESTED]
 
 

@@ -1,4 +1,4 @@
-"""What kind of thing a question asks for, and which sources name one."""
+"""The kind of thing that a question asks for, and the sources that name one."""
 
 from __future__ import annotations
 
@@ -73,5 +73,5 @@ def test_the_values_that_a_text_has(query: str, text: str, named: list[str]):
 
 @pytest.mark.parametrize("query", ["Which one made it?", "How does it end?", "Which day?"])
 def test_no_value(query: str):
-    """Of a question for something else."""
+    """This holds for a question about something else."""
     assert asked_value(query) is None

@@ -1,4 +1,4 @@
-"""What a backtest of prompts compares: sources cited, lines that differ, tokens and costs of the same queries."""
+"""A comparison of prompts: cited sources, changed lines, tokens and costs of the same queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stages are given to read."""
+"""The input of the stages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def source(number: int, text: str = "", similarity: float = 0.5) -> Source:
 
 
 def draft(query: str = "query-marker", **parts: Any) -> str:
-    """A draft of what is given, and of nothing else."""
+    """A draft of the given parts only."""
     given = {"logs": [], "analysis": NO_ANALYSIS, "memories": [], "sources": [], "mentor": "mentor-marker"} | parts
     return draft_context(query, **given)
 
@@ -138,7 +138,7 @@ def test_a_draft_is_never_above_its_tokens_and_keeps_query_and_mentor(
 
 @pytest.mark.requirement("R1.23")
 def test_memory_gives_way_before_sources_and_sources_before_history() -> None:
-    """What is cut first is what matters least: old memory, then what is least like the query, then what was said long ago."""
+    """The least important part is cut first: old memory, then the sources least like the query, then the oldest history."""
     logs = [LogLine("user_query", f"log-{number} " + "the " * 500, 0) for number in range(10)]
     records = [memory(number, f"memory-{number} " + "the " * 500) for number in range(1, 10)]
     insights = [source(number, f"source-{number} " + "the " * 500) for number in range(1, 21)]
@@ -196,7 +196,7 @@ def test_the_payload_has_the_query_whole_and_stays_within_its_tokens(query: str,
 
 @pytest.mark.parametrize("unit", ["why ", "<query", "</query>", "< / MENTOR>", "&", "<", "中", "🙂", "x9", "\n"])
 def test_the_longest_query_of_anything_fits_whole(unit: str) -> None:
-    """Of 4,000 tokens of any text nothing is lost, and something remains for the context."""
+    """A query of 4,000 tokens of any text is complete, and something remains for the context."""
     query = cut_to_tokens(unit * 5_000, QUERY_TOKENS_MAX)
     text = final_payload(query, "<context>" + "fact " * 9_000)
     assert count_tokens(text) <= PAYLOAD_TOKENS_MAX
@@ -206,7 +206,7 @@ def test_the_longest_query_of_anything_fits_whole(unit: str) -> None:
 
 
 def test_a_small_payload_is_not_cut() -> None:
-    """What fits is passed on as the Assembler gave it."""
+    """A payload that fits is passed on as the Assembler gave it."""
     assert final_payload("why?", " <context>\n<sources/>\n</context>\n") == (
         "<query>\nwhy?\n</query>\n<assembled_context>\n<context>\n<sources/>\n</context>\n</assembled_context>"
     )
@@ -225,13 +225,13 @@ def test_a_small_payload_is_not_cut() -> None:
 def test_records_are_found_by_the_ids_that_an_analysis_names(found: dict) -> None:
     """The ids may have any form that a model gave them; unknown ones are skipped, and the given order is kept."""
     memories = [memory(3), memory(2), memory(1)]
-    # The keyword is in every summary: what is named goes before.
+    # The keyword is in every summary: named records come first.
     analysis = {"needs_context": True, "search_keywords": ["memory"], "context_found": found}
     assert [one.memory_id for one in records_pointed_at(analysis, memories)] == [3, 1]
 
 
 def test_numbers_that_are_no_ids_point_at_nothing() -> None:
-    """A count or a year in what was found is not taken for a record."""
+    """A count or a year in an analysis is not taken for a record."""
     found = {"count": 1, "year": "3", "note": "record 2", "valid": 2, "lsm_ids": [True, 2.0]}
     assert records_pointed_at({"context_found": found}, [memory(1), memory(2), memory(3)]) == []
 

@@ -39,6 +39,6 @@ def test_after_a_gap_nothing_more_is_told():
 
 
 def test_a_piece_that_was_added_twice_is_told_once():
-    """What Redis took although its answer was lost."""
+    """Redis accepted the first one although its answer was lost."""
     written = _written(PIECES[0], PIECES[0], PIECES[1])
     assert written == Written("r", 2, 1, "One. Two. ", is_whole=True)

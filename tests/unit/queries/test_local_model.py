@@ -55,7 +55,7 @@ SOURCES = [
 def ask(
     query: str, logs: Sequence[LogLine] = (), memories: Sequence[Memory] = (), sources: Sequence[Source] = SOURCES
 ) -> str:
-    """What all stages together answer, each reading what the product gives it."""
+    """The answer of all stages together, each with the product's input."""
     analysis = parse_analysis(local_answer(Stage.ANALYZER, "", analyzer_input(query, memories)))
     pointed = records_pointed_at(analysis, memories)
     draft = draft_context(query, logs, analysis, pointed, sources, "Answer only from the context.")
@@ -85,7 +85,7 @@ def test_other_words_for_the_same_are_understood() -> None:
 
 
 def test_a_year_in_the_query_selects_by_date() -> None:
-    """Of what shares its words, that of the named year."""
+    """Among sources with its words, those of the named year come first."""
     assert ids_in(ask("Which dependencies were updated in 2023?")) == [COMMITS[3][0]]
 
 
@@ -151,7 +151,7 @@ def test_a_query_without_an_answer_is_none_the_second_time() -> None:
 
 
 def test_a_subject_that_was_never_talked_of_is_looked_for_in_the_sources() -> None:
-    """Without a history, a query that seems to ask for it is answered from what was ingested."""
+    """Without a history, a query about the conversation is answered from ingested sources."""
     assert ids_in(ask("Have you said anything of RocksDB?")) == [COMMITS[4][0]]
 
 
@@ -175,7 +175,7 @@ def test_the_analyzer_names_records_that_share_the_subject() -> None:
 
 
 def test_the_assembler_gives_xml_of_what_helps_and_keeps_the_numbers() -> None:
-    """What shares nothing with the query is left out; numbers, dates and ids stay those of the draft."""
+    """Sources without a word of the query are left out; numbers, dates and ids stay those of the draft."""
     draft = draft_context("RocksDBStore leak", [LogLine("user_query", "hello", 0)], {}, [], SOURCES, "m")
     assert local_answer(Stage.ASSEMBLER, "", draft) == (
         '<context>\n<sources>\n<source n="5" channel="apache/kafka" date="2024-01-11T10:00:00Z" id="890431751837c5f3b970" '
@@ -185,7 +185,7 @@ def test_the_assembler_gives_xml_of_what_helps_and_keeps_the_numbers() -> None:
 
 
 def test_the_archivist_sums_up_query_and_answer() -> None:
-    """What was asked, when, and the best of what was answered; its subjects as tags."""
+    """The question, its time, and the best part of the answer; its subjects as tags."""
     query = "What changed in the KRaft controller?"
     found = parse_summary(local_answer(Stage.ARCHIVIST, "", archivist_input(query, ask(query), "2026-01-31T10:00:00Z")))
     assert found == Summary(
@@ -408,7 +408,9 @@ def test_of_sentences_that_share_as_much_the_one_with_the_date_answers() -> None
 
 def test_a_function_of_another_sentence_is_no_answer() -> None:
     """A source that names one comes first only if the sentence that does so is about the question."""
-    other = of_page("The library has hash functions.\n\nFunction: void hash_update (int size): Hash new data.")
+    other = of_page(
+        "The library has recommended hash functions.\n\nFunction: void hash_update (int size): Hash new data."
+    )
     about = Source(
         "p#2",
         "docs",
@@ -427,6 +429,11 @@ def test_what_no_source_names_is_not_answered_by_one_word() -> None:
     """The name of the channel and another word are chance."""
     source = Source("i1", "edenhill/kcat", 0, "Fixed port format", "t/0/2", 0.5)
     assert ask("When was kcat ported to OpenVMS?", sources=[source]) == NOTHING_FOUND
+    assert ask("When was Kcat ported to OpenVMS?", sources=[source]) == NOTHING_FOUND
+    end = Source("i1", "aio-libs/aiokafka", 0, "Remove support for Python 3.9 (end of life)", "t/0/2", 0.5)
+    assert ask("When will Debian 13 reach its end of life?", sources=[end]) == NOTHING_FOUND
+    assert ask("Which Debian has reached its end of life?", sources=[end]) != NOTHING_FOUND
+    assert ask("Supports it the end of life?", sources=[end]) != NOTHING_FOUND
     whole = Source("i1", "edenhill/kcat", 0, "Port the build to VMS", "t/0/2", 0.5)
     assert ask("When was the build of kcat ported to OpenVMS?", sources=[whole]) != NOTHING_FOUND
 

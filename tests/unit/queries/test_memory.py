@@ -1,4 +1,4 @@
-"""What the Archivist is asked and how its answer becomes a memory."""
+"""The input of the Archivist and how its answer becomes a memory."""
 
 from __future__ import annotations
 

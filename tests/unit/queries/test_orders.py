@@ -46,7 +46,7 @@ def stored(ordinal: int) -> Any:
 
 
 def fold(*events: Any, order: Order | None = None) -> tuple[Order, list[tuple[int, str, int]]]:
-    """The row after events, and what was requested: ordinal, stage, revision."""
+    """Return the row after events, and the requests: ordinal, stage, revision."""
     order, requested = order or Order(), []
     for event in events:
         order, run = (archived if "memory_id" in event else staged)(order, event)
@@ -113,13 +113,13 @@ def test_what_was_released_stays_released():
 
 @pytest.mark.parametrize("status", ["FAILED_", "", "ANALYZING?"])
 def test_a_status_that_is_none_is_refused(status: str):
-    """It is put aside as poison and changes nothing."""
+    """It is dead-lettered and changes nothing."""
     with pytest.raises(InvalidEventError):
         staged(Order(), stage(1, status))
 
 
 def test_two_events_of_seven_matter():
-    """Of the events of a run that goes well, its creation; of others what fails or waits again."""
+    """Of a successful run the creation counts; of others a failure or a new wait."""
     steps = [Status.NEW]
     for move in (Move.CAPTURE, Move.FINISH) * 3:
         steps.append(advance(steps[-1], move))
@@ -130,7 +130,7 @@ def test_two_events_of_seven_matter():
 
 
 def test_a_queue_is_bounded(monkeypatch: pytest.MonkeyPatch):
-    """What does not fit is left to the search for forgotten runs; those that are first stay."""
+    """The rest is left to the search for forgotten runs; the first ones stay."""
     monkeypatch.setattr(orders, "QUEUE_MAX", 2)
     order, _ = fold(*(stage(n) for n in (1, 5, 4, 3, 2)))
     assert [run.ordinal for run in order.queue] == [2, 3]
@@ -162,7 +162,7 @@ class Run:
 class World:
     """A store, its two topics, and the agent's row with its offsets; the agent may die and begin again further back."""
 
-    random: Any  # of hypothesis, seeded by it
+    random: Any  # a draw of hypothesis, seeded by it
     runs: dict[int, Run] = field(default_factory=dict)
     logs: tuple[list[Any], list[Any]] = field(default_factory=lambda: ([], []))
     at: list[int] = field(default_factory=lambda: [0, 0])
@@ -170,7 +170,7 @@ class World:
     commands: list[Any] = field(default_factory=list)
     sent: list[Any] = field(default_factory=list)
     worked: list[int] = field(default_factory=list)
-    # Rows and offsets that a worker that begins again may find: what was committed, and any row since (the changelog).
+    # Rows and offsets that a restarted worker may find: the committed ones, and any row since (the changelog).
     committed: list[int] = field(default_factory=lambda: [0, 0])
     rows: list[bytes | None] = field(default_factory=lambda: [None])
 
@@ -212,11 +212,11 @@ class World:
         self.rows.append(self.row)
 
     def commit(self) -> None:
-        """Offsets are committed; rows before that are in the changelog for good."""
+        """Offsets are committed; rows before that stay in the changelog."""
         self.committed, self.rows = list(self.at), [self.row]
 
     def die(self) -> None:
-        """The agent begins again: from what was committed, with any of the rows written since."""
+        """The agent restarts: from the committed state, with any of the rows written since."""
         self.at = list(self.committed)
         self.row = self.random.choice(self.rows)
         self.rows = self.rows[: self.rows.index(self.row) + 1]

@@ -34,7 +34,7 @@ class Hub(QueryHub):
         self.away = 0
 
     async def read(self, request_ids: Sequence[str]) -> Mapping[str, Answer]:
-        """Answers of runs that are named after their user; somebody may come meanwhile."""
+        """Answers of runs that are named after their user; another socket may connect meanwhile."""
         self.reads.append(list(request_ids))
         if self.newcomers:
             self.joined.append(await self.join(self.newcomers.pop()))
@@ -90,7 +90,7 @@ async def test_who_comes_while_a_batch_waits_for_its_answers_is_told_of_all_of_i
 
 
 async def test_a_batch_asks_once_and_of_those_who_listen_only():
-    """One read a batch; what nobody listens to is not even decoded."""
+    """One read per batch; records without a listener are not even decoded."""
     hub = Hub()
     ada = await hub.join(ADA)
     await hub._tell([hub.record(0, "a", ADA), RawRecord(0, 1, BOB.encode(), b"?"), hub.record(2, "b", ADA)])

@@ -46,7 +46,7 @@ def test_a_word_within_another_is_not_the_word() -> None:
 
 
 def test_meaning_counts_beside_words() -> None:
-    """Of two texts without the words the nearer by its vector comes first; one of another length is not compared."""
+    """Among two texts without the words the nearer by its vector comes first; a vector of another length is not compared."""
     query = np.asarray([1.0, 0.0], "<f4").tobytes()
     rows = [row(1, "a b", [1.0, 0.0]), row(2, "a b", [0.0, 1.0]), row(3, "a b", [1.0, 0.0, 0.0])]
     found = scored(asked("word"), rows, query, own=OWN)

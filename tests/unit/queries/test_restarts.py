@@ -22,13 +22,13 @@ LATELY = {"analyzer": StageCost(100, 0.01), "assembler": StageCost(20, 0.002), "
 def test_a_query_continues_with_the_first_result_that_is_missing(
     has_analysis: bool, has_context: bool, stage: Stage, left: int
 ) -> None:
-    """What is stored is not paid again."""
+    """A stored stage is not paid again."""
     assert resumed_stage(has_analysis=has_analysis, has_context=has_context) is stage
     assert len(stages_from(stage)) == left
 
 
 def test_the_cost_follows_from_what_calls_took_lately() -> None:
-    """Of every stage that is left, for each query; the archivist costs what it took, or nothing."""
+    """Every remaining stage of each query counts; the archivist costs its recent average, or nothing."""
     asked = [Stage.RESPONDER, Stage.ASSEMBLER, Stage.ANALYZER]
     assert expected_cost(asked, LATELY) == Expected(round(3 * 3.4 + 2 * 20 + 100), pytest.approx(0.014))
     archived = {**LATELY, "archivist": StageCost(10, 0.1)}

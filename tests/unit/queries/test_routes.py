@@ -1,4 +1,4 @@
-"""Asking without a broker: ids, idempotency keys, and the timeline as a function of what is stored."""
+"""Submitting without a broker: ids, idempotency keys, and the timeline as a function of the stored state."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_who_asks():
         Principal(Role.EDITOR, ADA),
         Principal(Role.VIEWER),
         Principal(Role.EDITOR, organization_id="acme"),
-        Principal(Role.VIEWER, BOB),  # what is paid needs an editor
+        Principal(Role.VIEWER, BOB),  # paid work needs an editor
     ):
         with pytest.raises(ForbiddenError):
             _user(refused, BOB)
@@ -102,7 +102,7 @@ def _stages(*events: dict[str, Any]) -> list[tuple[str, int | None]]:
 
 
 def test_a_stage_lasts_from_its_first_capture_to_its_end():
-    """Also where a worker ended and another took over; what has not begun is absent, what has not ended open."""
+    """This holds also if a worker ended and another took over; a stage that has not begun is absent, a running one is open."""
     lost = (_event("NEW", 1), _event("ANALYZING", 2), _event("NEW", 5), _event("ANALYZING", 6))
     assert _stages() == _stages(_event("NEW", 1)) == []
     assert _stages(*lost) == [("analyzer", None)]

@@ -53,7 +53,7 @@ def test_an_attempt_keeps_its_number_over_a_crash():
 
 @pytest.mark.requirement("R1.37")
 def test_a_wait_names_the_next_attempt_and_holds_nobody():
-    """Due later, in the same status (R1.37), nobody's."""
+    """It is due later, in the same status (R1.37), without a worker."""
     run = waiting_until(begun(held()), 2_000)
     assert (run.status, run.attempt, run.due_ms, run.worker, run.lease_until_ms) == (
         Status.ANALYZING, 2, 2_000, None, None,

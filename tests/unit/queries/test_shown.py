@@ -25,7 +25,7 @@ def test_a_heading_is_shared_by_each_sentence_below_it():
 
 
 def test_a_rare_word_counts_more():
-    """Of two sentences that share one word each, the one whose word the others do not have."""
+    """Of two sentences that share one word each, the one with the rarer word is shown."""
     text = "Add typer to it.\n\nTyper is a library.\n\nThe old package is deprecated."
     assert shown_of(text, words_of("typer deprecated")) == "The old package is deprecated."
 

@@ -1,4 +1,4 @@
-"""The state machine: what is in the table can be done, and nothing else."""
+"""The state machine: only the moves in the table are possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an event of the queries must satisfy, by name of the reason and the field."""
+"""The rules for events of queries, by name of the reason and the field."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("topic", "event"), GOOD)
 def test_good_events_pass(topic: str, event: dict[str, Any]):
-    """What users and administrators may say passes, by way of the one check of all topics."""
+    """Events that users and administrators may publish pass, by the one check of all topics."""
     check_event(topic, event, embedding_dimensions=3)
 
 

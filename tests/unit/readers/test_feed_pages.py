@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from highwater.api.readers import feed_pages
+from highwater.api.readers.frame import sentence
 
 
 def item(name: str, *keywords: str, size: int = 1, **more: Any) -> dict[str, Any]:
@@ -82,3 +83,17 @@ def test_texts_of_others_are_texts() -> None:
     assert "javascript:" not in shown
     linked = feed_pages.insights([{**insight, "url": "https://example.org/?a=1&b=2"}])
     assert 'href="https://example.org/?a=1&amp;b=2"' in linked
+
+
+@pytest.mark.parametrize(
+    ("detail", "shown"),
+    [
+        ("there is no season 'none'", "There is no season 'none'."),
+        ("user_id is empty", "user_id is empty."),
+        ("Reload the page.", "Reload the page."),
+        ("", ""),
+    ],
+)
+def test_a_problem_is_a_sentence(detail: str, shown: str) -> None:
+    """Its beginning is a capital, unless it is a name."""
+    assert sentence(detail) == shown

@@ -1,4 +1,4 @@
-"""Redis addresses: a server, a cluster, and what is neither."""
+"""Redis addresses: a server, a cluster, and invalid ones."""
 
 from __future__ import annotations
 

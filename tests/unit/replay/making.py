@@ -1,4 +1,4 @@
-"""What the tests of replay share: batches of a topic made without a broker."""
+"""Shared parts of the tests of replay: batches of a topic made without a broker."""
 
 from __future__ import annotations
 

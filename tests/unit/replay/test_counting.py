@@ -14,7 +14,7 @@ DECODER = decoder_of()
 
 
 def counted(by: str, *events: dict[str, object] | None) -> Counting:
-    """What counting these events by an expression gives; None is a tombstone."""
+    """The counts of these events by an expression; None is a tombstone."""
     counting = Counting(expression_of(by, [field.name for field in DECODER.arrow_type]), DECODER.arrow_type, TOPIC)
     values = [None if event is None else encoded(event, own_text()) for event in events]
     counting.add(DECODER.decode(batch(values, keys=[b"k"] * len(values))))
@@ -22,7 +22,7 @@ def counted(by: str, *events: dict[str, object] | None) -> Counting:
 
 
 def test_the_most_frequent_come_first():
-    """Of a field, with or without `value.`; equals in the order of their texts."""
+    """The values of a field, with or without `value.`; equal counts in the order of their texts."""
     events = [insight(channel_id="b" if n % 2 else "a") for n in range(4)] + [insight(channel_id="b")]
     for by in ("channel_id", "value.channel_id"):
         counting = counted(by, *events)

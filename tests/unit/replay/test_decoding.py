@@ -147,7 +147,7 @@ def test_three_versions_of_a_schema_in_one_topic():
 
 
 def test_fields_of_other_versions_follow_those_of_the_catalogue():
-    """The newest version's form of a field counts, and what has no default cannot be read into."""
+    """The newest version's form of a field counts, and a schema without a default cannot be read into."""
     one = changed(own_text(), mood={"type": ["null", "string"], "default": None}, odd={"type": "string"})
     two = changed(own_text(), depth={"type": "int", "default": 0})
     names = [field["name"] for field in merged_schema(own_text(), [one, two])["fields"]]
@@ -191,7 +191,7 @@ def test_tombstones_and_bad_bytes_stand_beside_events():
 
 @pytest.mark.parametrize("rest", [b"\0", b"x" * 300])
 def test_bytes_left_over_are_no_event(rest: bytes):
-    """What follows an event is noticed in a batch too, even where all have it."""
+    """Bytes after an event are noticed in a batch too, even if all have them."""
     value = encoded(insight(), own_text()) + rest
     found = decoder_of().decode(batch([value] * 3))
     assert sorted(found.problems) == [0, 1, 2]

@@ -46,7 +46,7 @@ def values_of(schemas: Mapping[int, str], asked: list[int] | None = None) -> For
 
 
 class Decoder(ForeignDecoder):
-    """Of a registry that knows nothing."""
+    """The decoder of an empty registry."""
 
     def _text_of(self, schema_id: int) -> str:
         raise UnknownSchemaError(schema_id)
@@ -105,7 +105,7 @@ def test_records_are_shown_chosen_and_searched_as_they_are() -> None:
 
 
 def test_files_have_the_values_as_json() -> None:
-    """In each format; the bytes beside what is neither."""
+    """Each format has the JSON; invalid values have their bytes."""
     written = {}
     for kind in ("jsonl", "csv", "parquet", "avro"):
         file = io.BytesIO()

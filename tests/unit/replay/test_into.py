@@ -1,4 +1,4 @@
-"""Replays into other topics: what is refused, what a copy says of its origin, how fast it goes."""
+"""Replays into other topics: refused topics, the origin of a copy, and its speed."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class _Time:
 
 @pytest.mark.parametrize(("speed", "expected"), [(1.0, 12.0), (10.0, 1.2), (None, 0.0)])
 def test_records_come_as_far_apart_as_they_did(speed: float | None, expected: float):
-    """Divided by the speed; what was out of order does not wait, and no single wait is long."""
+    """Intervals are divided by the speed; records out of order do not wait, and no single wait is long."""
     time = _Time()
     pace = Pace(speed, time.seconds, time.sleep)
     for arrived_ms in (5_000, 5_000, 9_000, 4_000, 17_000):

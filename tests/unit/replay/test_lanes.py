@@ -31,7 +31,7 @@ def log_of(dice: random.Random) -> Log:
 def page(
     log: Log, spans: Mapping[int, Share], size: int, segment: int, *, is_newest_first: bool
 ) -> tuple[list[FoundRecord], dict[int, Share]]:
-    """One page as `searching.py` makes it, over a log in memory of which every third record is wanted; and what is left."""
+    """One page as `searching.py` makes it, over a log in memory of which every third record matches; and the rest."""
     lanes, given = Lanes(spans, is_newest_first=is_newest_first), []
     while len(given) < size:
         found = lanes.next()

@@ -17,7 +17,7 @@ from tests.unit.replay.making import batch, decoder_of, encoded, insight, own_te
 
 
 class Sent:
-    """What a process writes, by piece."""
+    """The bytes that a process writes, by piece."""
 
     closed = False
 

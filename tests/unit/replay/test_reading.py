@@ -69,7 +69,7 @@ LOGS = st.dictionaries(st.integers(0, 3), st.lists(st.integers(0, 50), max_size=
 
 
 def spans_of(partitions: dict[int, list[int]], cut: int) -> dict[int, LogRange]:
-    """Of each partition what comes after its first record, without the last `cut`."""
+    """Each partition after its first record, without the last `cut`."""
     return {
         p: LogRange(min(1, len(times)), max(min(1, len(times)), len(times) - cut)) for p, times in partitions.items()
     }
@@ -100,7 +100,7 @@ def test_a_read_gives_exactly_its_spans(partitions: dict[int, list[int]], cut: i
 def test_in_time_gives_the_same_in_the_order_of_arrival(
     partitions: dict[int, list[int]], cut: int, at_a_time: int, every: int
 ):
-    """Over all partitions no record comes before an older one; what is not kept is missed by nobody."""
+    """Over all partitions no record comes before an older one; nothing waits for a filtered record."""
     spans = spans_of(partitions, cut)
     log: Any = Log(partitions, at_a_time=at_a_time)
     found = list(
@@ -165,7 +165,7 @@ def test_records_one_by_one_become_batches_of_some(size: int, lengths: list[int]
 
 
 def test_large_records_are_decoded_few_at_a_time():
-    """What came at once is handed on in parts of at most 1 MiB, or of one record, and all of it."""
+    """A large batch is passed on completely, in parts of at most 1 MiB, or of one record."""
     log: Any = Log({0: [1] * 12}, at_a_time=12, size=375_000)
     assert [len(batch) for batch in read_batches(log, "t", {0: LogRange(0, 12)})] == [2] * 6
     log = Log({0: [1] * 3}, at_a_time=3, size=5_000_000)
@@ -173,7 +173,7 @@ def test_large_records_are_decoded_few_at_a_time():
 
 
 def test_of_large_records_few_are_taken_at_a_time():
-    """Once they are known to be large, no more than what is decoded together; of small ones as many as ever."""
+    """Once they are known to be large, no more than one decoded part is read; of small ones as many as before."""
     asked: list[int] = []
 
     class Asked(Log):

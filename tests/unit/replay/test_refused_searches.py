@@ -27,7 +27,7 @@ TOPIC = TOPICS["feeds.insight-ingested"]
 async def test_an_invalid_place_or_cursor_starts_no_process(
     asked: dict[str, Any], cursor: str | None, said: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """The answer names what is wrong; a process would take a third of a second to say the same."""
+    """The answer names the error; a process would take a third of a second to find it."""
     started: list[object] = []
     monkeypatch.setattr(searches._searches, "open", lambda *task: started.append(task))
     services: Any = SimpleNamespace(clock=lambda: 1)

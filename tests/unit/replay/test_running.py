@@ -1,4 +1,4 @@
-"""What is kept of what is read, and what is counted."""
+"""Which records are kept and counted."""
 
 from __future__ import annotations
 

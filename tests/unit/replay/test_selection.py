@@ -1,4 +1,4 @@
-"""What --from and --to mean, and what is said of what a topic does not hold."""
+"""The meaning of --from and --to, and the message for a position outside the topic."""
 
 from __future__ import annotations
 

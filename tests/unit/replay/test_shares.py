@@ -26,7 +26,7 @@ def test_every_partition_is_read_once(spans: dict[int, LogRange], cores: int):
 
 @given(SPANS, st.integers(1, 64))
 def test_a_process_is_started_only_where_it_pays(spans: dict[int, LogRange], cores: int):
-    """Of several processes each has as much to read as it could have read while it started."""
+    """With several processes, each has more to read than it could have read during its start."""
     shares = shares_of(spans, cores)
     sizes = [sum(span.high - span.low for span in share.values()) for share in shares]
     assert len(shares) == 1 or min(sizes) >= SHARE_RECORDS_MIN

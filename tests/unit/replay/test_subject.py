@@ -21,7 +21,7 @@ SECRET = base64.b64encode(b"analyst:p@ss").decode()
 
 
 class _Answers(BaseHTTPRequestHandler):
-    """What is scripted for a path, to who has the password."""
+    """The scripted answer of a path, for callers with the password."""
 
     scripted: dict[str, tuple[int, bytes]]
 
@@ -82,7 +82,7 @@ def test_what_is_refused_is_said(scripted, user: str, answer: tuple[int, bytes],
 
 
 def test_an_unknown_subject_has_no_versions(scripted):
-    """The catalogue's own schema is what is left."""
+    """Only the catalogue's own schema remains."""
     assert Subject.fetch(TOPIC, f"http://analyst:p%40ss@{scripted[0]}").versions == {}
 
 

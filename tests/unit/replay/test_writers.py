@@ -202,7 +202,7 @@ def test_nested_events_are_written_in_every_format(tmp_path):
 
 
 def names(folder: Path) -> list[str]:
-    """What is in a folder."""
+    """The names in a folder."""
     return sorted(path.name for path in folder.iterdir())
 
 

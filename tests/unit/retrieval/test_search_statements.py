@@ -25,7 +25,7 @@ def test_one_text_for_each_namespace_and_kind():
 
 
 def test_names_are_quoted():
-    """What an index is made for stands in the text as in the index: namespace, length, and the model of vectors beside."""
+    """The expression of an index is the same in the text and in the index: namespace, length, and the model of vectors."""
     text = near_statement(where_of(BESIDE), NAMESPACE, None, has_words=False, is_filtered=False)
     assert "ns = 'o''neill'" in text
     assert "ns = $1" not in text

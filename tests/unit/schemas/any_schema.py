@@ -1,4 +1,4 @@
-"""Schemas and bytes as somebody may send them, drawn from a seeded generator: valid Avro for the most part, kind or hostile."""
+"""Schemas and bytes from external producers, drawn from a seeded generator: mostly valid Avro, harmless or hostile."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ WORST = {
 
 @pytest.mark.parametrize("name", WORST)
 def test_the_largest_records_end_in_time(name: str):
-    """What takes most work of a record of the largest size ends within a second, as a datum or by name."""
+    """The most expensive record of the largest size is decoded within a second, as a datum or by name."""
     text, body = WORST[name]
     reading = Reading(readable(text), None)
     expected = "letter: event" if name == "a text of eight megabytes" else "letter: too_many_values"

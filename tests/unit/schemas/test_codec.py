@@ -94,7 +94,7 @@ SAME_SHAPE = ("feeds.user-active", "feeds.rebuild-demanded", "feeds.user-erased"
 @pytest.mark.parametrize("sent_to", SAME_SHAPE)
 @pytest.mark.parametrize("written_as", SAME_SHAPE)
 def test_a_schema_of_another_event_is_refused(written_as: str, sent_to: str):
-    """An event under another event's schema is refused even where the fields are the same: activity erases nobody."""
+    """An event under another event's schema is refused even if the fields are the same: an activity event cannot erase a user."""
     value = CODEC.encode(written_as, {"user_id": "ada", "ts": 1})
     if written_as == sent_to:
         assert CODEC.decode(sent_to, value).items() >= {"user_id": "ada", "ts": 1}.items()

@@ -114,7 +114,7 @@ def test_damaged_bytes_are_read_as_alone_or_left(seed: int):
 
 
 def test_one_bad_event_leaves_its_neighbours():
-    """What is left is the value at fault; only text that is not UTF-8 takes its whole batch along."""
+    """Only the faulty value is refused; only text that is not UTF-8 refuses its whole batch."""
     good = CODEC.encode(INGESTED, {**examples(TOPICS[INGESTED].schema)[0], "embedding": None})
     ends = [b"", good[:-1], good + b"\0", good[:5] + b"\xff" * 12, None, b"\1" + good[1:]]
     assert CODEC.decode_many(INGESTED, [*ends, good[:4]]) == [None] * (len(ends) + 1)

@@ -20,7 +20,7 @@ INSIGHT = {"insight_id": "i", "channel_id": "c", "ts": "2026-01-01T00:00:00Z"}
 
 @pytest.mark.parametrize("topic", sorted(name for name, topic in TOPICS.items() if topic.outsider))
 def test_the_json_form_of_every_example_reads_back(topic: str):
-    """What is shown as JSON can be sent as JSON, and is the same event."""
+    """The shown JSON can be sent as JSON, and is the same event."""
     for example in examples(TOPICS[topic].schema):
         read = event_from_json(topic, event_to_json(topic, example))
         assert example == CODEC.decode(topic, CODEC.encode(topic, read))
@@ -90,7 +90,7 @@ def test_a_time_beyond_64_bits_is_refused_with_its_field(ts: int):
 
 
 def test_a_time_beyond_the_calendar_is_shown_as_a_number():
-    """What no ISO 8601 text can say is shown as it is."""
+    """A time that ISO 8601 cannot express is shown as a number."""
     assert event_to_json("feeds.user-active", {"user_id": "u", "ts": 2**62})["ts"] == 2**62
 
 

@@ -1,4 +1,4 @@
-"""The number of partitions of an installation: which topics have it, and what is said where the broker has another."""
+"""The number of partitions of an installation: which topics have it, and the message if the broker has another."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_topics_with_a_key_have_the_installations_number():
 
 
 def test_a_broker_without_our_topics_or_with_our_number_is_well():
-    """Nothing is said before `init`, of topics of others, and where the numbers agree."""
+    """Nothing is reported before `init`, about foreign topics, and if the numbers agree."""
     assert partitions_refusal({}, 12) is None
     assert partitions_refusal({"theirs": 3, "security.action-recorded": 1}, 12) is None
     assert partitions_refusal(dict.fromkeys(KEYED, 12), 12) is None

@@ -22,14 +22,14 @@ def test_a_position_reads_back(position: Position):
 
 @pytest.mark.parametrize("text", ["", "t", "t/1", "t/1/", "t/-1/2", "t/1/2/3", "t/a/1", "a b/1/2", "t/1/1.5", "t/1/²"])
 def test_a_malformed_position_is_refused(text: str):
-    """What is not topic/partition/offset is an `InvalidEventError` with its reason."""
+    """Any text that is not topic/partition/offset is an `InvalidEventError` with its reason."""
     with pytest.raises(InvalidEventError) as caught:
         parse_position(text)
     assert caught.value.reason == "malformed_position"
 
 
 def test_the_highest_position_per_partition_counts():
-    """Of a comma list the highest offset of each partition is kept; spaces and empty parts do not matter."""
+    """The highest offset of each partition in a comma list is kept; spaces and empty parts do not matter."""
     assert highest_positions("t/0/3, t/0/9,,t/1/2 ,u/0/1,t/0/4") == {("t", 0): 9, ("t", 1): 2, ("u", 0): 1}
 
 

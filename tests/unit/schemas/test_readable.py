@@ -134,7 +134,7 @@ def test_bounds_are_counted_by_hand():
 
 
 def test_a_reader_is_counted():
-    """What the reader puts into each record of its name counts for the writer's, its defaults with what they hold."""
+    """The reader's size of each record of its name counts for the writer's, with the size of its defaults."""
     wide = record("Item", a="boolean")
     wide["fields"].append({"name": "b", "type": array("int"), "default": list(range(40))})
     writer, reader = readable(json.dumps(array(record("Item", a="boolean")))), readable(json.dumps(array(wide)))
@@ -204,7 +204,7 @@ def test_a_refused_schema_is_remembered():
 
 
 def test_schemas_of_others_do_not_fill_the_memory():
-    """Of ever new schemas the oldest are forgotten; those of the catalogue stay."""
+    """When new schemas keep coming, the oldest are forgotten; those of the catalogue stay."""
     codec = Codec(IDS)
     for number in range(1_000, 1_200):
         symbols = [f"s{number}_{n}" for n in range(4_000)]

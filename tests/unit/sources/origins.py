@@ -1,4 +1,4 @@
-"""What tests of sources share: an origin drawn to its end, and a repository made for a test."""
+"""Shared parts of the tests of sources: an origin read to its end, and a repository created for a test."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Repo:
         self.git("init", "-q", "-b", "main")
 
     def git(self, *arguments: str, seconds: int = 1_600_000_000, stdin: bytes = b"") -> bytes:
-        """Run git as somebody, at a time."""
+        """Run git as a given author, at a time."""
         who = {"NAME": "Ada", "EMAIL": "ada@example.org", "DATE": f"{seconds} +0200"}
         environment = {f"GIT_{role}_{name}": value for role in ("AUTHOR", "COMMITTER") for name, value in who.items()}
         command = ["git", "-c", "protocol.file.allow=always", "-C", str(self.folder), *arguments]

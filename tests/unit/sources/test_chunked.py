@@ -48,13 +48,13 @@ class Given:
 
 
 def said(end: dict[str, object]) -> tuple[object, object, object, object]:
-    """What an end decides by."""
+    """The facts that decide an end."""
     return end["full"], end["truncated"], end["force"], end["expected_count"]
 
 
 @given(st.booleans(), st.booleans(), st.booleans(), st.integers(0, 3))
 def test_an_end_is_full_only_when_all_was_asked_for_and_read(asks_full, forces, is_whole, count):
-    """R3.20: nothing that is incomplete is full or forced, what is incomplete is truncated, and force is for an empty one."""
+    """R3.20: an incomplete end is never full or forced, but truncated, and force is for an empty source."""
     end = ending(asks_full=asks_full, forces=forces, is_whole=is_whole, count=count)
     assert end.full == (asks_full and is_whole)
     assert end.truncated is not is_whole
@@ -141,7 +141,7 @@ async def test_a_name_that_cannot_be_a_source_is_a_fault(source_id):
 
 
 def test_a_chunk_that_is_refused_makes_its_source_truncated():
-    """Its end counts what was handed over, and marks nothing."""
+    """Its end counts the published chunks, and marks nothing."""
     events: list[tuple[str, object]] = []
     faults: list[Fault] = []
     target = Target("i", "docs", "main", asks_full=True)
@@ -223,7 +223,7 @@ def test_the_end_of_what_is_gone_is_full_empty_and_forced():
 
 
 def test_an_interrupted_import_marks_nothing():
-    """What was read of a paged origin is ended as truncated."""
+    """The sources read from a paged origin are ended as truncated."""
     events: list[tuple[str, object]] = []
     target = Target("i", "docs", "main", asks_full=True)
     submission = Submission(target, lambda *event: events.append(event), lambda: 5, is_paged=True)

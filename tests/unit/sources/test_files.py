@@ -41,6 +41,14 @@ async def test_a_source_is_a_file_known_by_its_path(tmp_path):
     )
 
 
+async def test_a_table_is_titled_by_its_file(tmp_path):
+    """Only its name says what the rows are of; other documents have headings."""
+    put(tmp_path, "lists/debian.csv", b"version,name\n12,Bookworm\n")
+    put(tmp_path, "a.md")
+    found, _ = await drawn(Folder(tmp_path))
+    assert (found["lists/debian.csv"].title, found["a.md"].title) == ("debian", None)
+
+
 async def test_nothing_outside_the_folder_is_read(tmp_path):
     """Links, to files or folders, and pipes are passed over, neither followed nor waited for."""
     secret = tmp_path / "secret"
@@ -70,7 +78,7 @@ async def test_a_file_that_cannot_be_read_is_there_all_the_same(tmp_path):
 
 
 async def test_a_folder_that_cannot_be_read_leaves_open_what_is_in_it(tmp_path, monkeypatch):
-    """It is a fault, the rest is read, and the listing no longer says what is gone."""
+    """It is a fault, the rest is read, and the listing no longer implies deletions."""
     put(tmp_path, "a.md")
     put(tmp_path, "locked/b.md")
     scandir = os.scandir

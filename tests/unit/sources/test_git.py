@@ -18,7 +18,7 @@ def repo(tmp_path) -> Repo:
 
 
 async def test_a_source_is_a_file_of_the_commit(repo):
-    """What is committed and no more, with the time of the commit that brought it; of links and other kinds only the number."""
+    """Exactly the committed files, with the time of the commit that brought them; of links and other kinds only the number."""
     repo.commit("one", {"a.md": "first", "src/x.py": "x", "b.md": "b"}, seconds=1_500_000_000)
     repo.commit("two", {"a.md": "second"}, seconds=1_500_000_100)
     (repo.folder / "a.md").write_text("not committed")
@@ -38,7 +38,7 @@ async def test_a_source_is_a_file_of_the_commit(repo):
 
 
 async def test_names_may_hold_anything(repo):
-    """Spaces, quotes and letters of any script are names; what cannot be an id is named and skipped."""
+    """Spaces, quotes and letters of any script are valid; a name that cannot be an id is reported and skipped."""
     good = ["a b.md", 'q"uote.md', "ü/日本.md", ":100644 x.md", "-n.md", "$(touch x).md", "1500000000.md"]
     bad = [b"new\nline.md", b"bar|.md", b"\xff.md", b"tab\t.md"]
     repo.commit("names", dict.fromkeys(good, "text") | dict.fromkeys(bad, "text"), seconds=1_500_000_000)
@@ -182,7 +182,7 @@ def test_what_is_no_repository_is_one_line(tmp_path, monkeypatch):
 
 
 async def test_git_that_breaks_off_is_told(repo, monkeypatch):
-    """What was read stays, and the listing no longer says what is gone."""
+    """The files that were read stay, and the listing no longer implies deletions."""
     repo.commit("one", {"a.md": "a"})
     repository = Repository(repo.folder)
     repository.commit = "0" * 40

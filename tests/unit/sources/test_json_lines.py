@@ -67,7 +67,7 @@ async def test_a_bad_line_is_named_and_the_others_are_handed_on(row, why):
 
 
 async def test_a_file_that_ends_too_soon_makes_its_chunks_truncated():
-    """What was read is ended, and says that there was more."""
+    """The source is ended, with a mark that there was more."""
 
     def torn():
         yield 1, b'{"source_id": "a", "chunk_no": 0, "content": "x"}'

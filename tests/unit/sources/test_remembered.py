@@ -1,4 +1,4 @@
-"""What is remembered of an origin between imports."""
+"""The remembered state of an origin between imports."""
 
 from __future__ import annotations
 

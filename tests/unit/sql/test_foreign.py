@@ -42,7 +42,7 @@ NAMES = ["Orders", "orders", "orders-v1.eu", "shop.orders", "shop.orders.dlq"]
 
 
 class Columns(ForeignColumns):
-    """Of a registry that knows the versions above."""
+    """The columns of a registry with the versions above."""
 
     def _text_of(self, schema_id: int) -> str:
         if schema_id not in VERSIONS:

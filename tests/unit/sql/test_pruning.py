@@ -32,7 +32,7 @@ def offsets_at(ms: int) -> dict[int, int]:
 
 
 def pruned(expression: pc.Expression) -> dict[int, tuple[int, int]]:
-    """What is left to read, by partition."""
+    """The ranges left to read, by partition."""
     return {p: tuple(span) for p, span in prune(Condition(expression, SCHEMA), RANGES, offsets_at).items()}
 
 

@@ -1,4 +1,4 @@
-"""What topics are called in SQL, and what the nearest name is."""
+"""The names of topics in SQL, and the nearest name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How Kafka and the registry are reached: what each client library is given, and what is refused before anything is dialled."""
+"""Access to Kafka and the registry: the options of each client library, and which settings are refused before a connection."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ async def test_novelty_after_a_tick_is_judged_by_that_tick():
 
 
 async def test_a_tick_asks_for_a_user_once():
-    """What comes after the answer to its request is judged at the next tick: two requests of one tick would be one repeated."""
+    """An event after the answer to its request is judged at the next tick: two requests of one tick would look like a repeat."""
     policy = make_policy({"free": PlanPolicy(3, 3_600, 86_400, 0)})
     driver = Driver("users", policy=policy)
     await driver.tick(NOON)

@@ -62,7 +62,7 @@ def log_of(driver: Driver, given: Sequence[Advance]) -> list[Delivered]:
 
 
 async def run(given: Sequence[Advance], moves: Sequence[tuple[int, int, bool, bool]], *, batches: bool) -> object:
-    """What the agent leaves of a log that is read in such moves: rows, what it sent, and what it counted."""
+    """The results of the agent for a log that is read in such moves: rows, sent events, and counts."""
     driver = Driver("channels")
     records = log_of(driver, given)
     counted = EVENTS_CONSUMED.labels("highwater-feeds", TOPIC), RECORDS_OVERTAKEN.labels("highwater-feeds")
@@ -112,7 +112,7 @@ def test_batches_hold_consecutive_records_and_one_alone_is_none():
 
 
 def test_a_batch_is_committed_behind_its_last_record_and_after_those_before_it():
-    """What is acknowledged behind a batch that is not waits for it."""
+    """An acknowledgement behind an unacknowledged batch waits for it."""
     handover = Handover([TOPIC])
     for last, count in ((9, 10), (10, 1), (29, 19)):
         handover.note(PLACE, last, count)
@@ -125,7 +125,7 @@ def test_a_batch_is_committed_behind_its_last_record_and_after_those_before_it()
 
 
 def test_no_more_is_handed_over_while_enough_waits():
-    """Of a partition; until its agent has acknowledged it, or offsets moved."""
+    """The limit is per partition; until its agent has acknowledged it, or offsets moved."""
     handover = Handover([TOPIC])
     handover.note(PLACE, 4, WAITING_RECORDS_MAX - 1)
     assert handover.full({}) == set()

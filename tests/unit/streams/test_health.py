@@ -1,4 +1,4 @@
-"""The health port of a role: ready, or what is not; and what works in part, which does not make it unready."""
+"""The health port of a role: ready, or the reason; and degraded services, which do not make it unready."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STOPPED = {"posts": "t/3 is stopped; `highwater dlq park posts t --partition 3` 
 
 
 async def status_of(unready: Mapping[str, str], degraded: Mapping[str, str]) -> tuple[int, Any, Any]:
-    """What /readyz answers, and the part as `highwater status` shows it."""
+    """The answer of /readyz, and the service as `highwater status` shows it."""
     server = await serve_health("127.0.0.1", 0, lambda: unready, lambda: degraded)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/readyz"
     part = {"name": "sinks", "kind": "role", "state": "up", "last_error": None, "ready_url": url}

@@ -6,7 +6,7 @@ from highwater.streams.heartbeat import BUSY_LIMITS, TICKS_UNDER_WAY_MAX, Heartb
 
 
 def test_a_tick_not_heard_in_time_is_late() -> None:
-    """A tick that one of two agents has not heard after the limit is named, by agent and partition."""
+    """A tick that one of two agents has not processed within the limit is named, by agent and partition."""
     beats = Heartbeats(("channels", "users"))
     beats.sent(3, 7, 100.0)
     beats.heard("users", 3, 7)
@@ -48,7 +48,7 @@ def test_hearing_a_tick_hears_all_before_it() -> None:
 
 
 def test_progress_counts_from_the_last_change() -> None:
-    """What stays the same grows old; what changes is fresh."""
+    """An unchanged state ages; a change resets it."""
     progress = Progress(0.0)
     assert [progress.look("a", 5.0), progress.look("a", 9.0), progress.look("b", 12.0)] == [0.0, 4.0, 0.0]
 

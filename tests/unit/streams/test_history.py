@@ -1,4 +1,4 @@
-"""The history of figures: gaps stay gaps, few values for long spans, rates and ratios only of what was measured."""
+"""The history of figures: gaps stay gaps, few values for long spans, rates and ratios only from measured values."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_rates_and_ratios_are_of_what_grew_between_two_moments() -> None:
 
 
 def test_a_group_keeps_its_total_and_the_partitions_that_are_furthest_behind() -> None:
-    """Of more than 16 the rest are one sum, and each of them is unknown in that minute; a partition that was read up is 0."""
+    """Beyond 16 partitions the rest are one sum, and each of them is unknown in that minute; a fully read partition is 0."""
     grid = grid_of(BEGIN, BEGIN + 3 * SAMPLE_MS)
     many = partition_lags({f"t/{number}": number for number in range(20)})
     assert len(many) == PARTITIONS_KEPT + 2

@@ -1,4 +1,4 @@
-"""The intake of an agent: a run of garbage of any length is put aside and reported, and never ends the worker."""
+"""The intake of an agent: a run of invalid records of any length is dead-lettered and reported, and never ends the worker."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_garbage_without_end_is_put_aside_and_reported():
 
 
 async def test_a_dead_letter_is_an_event_of_cloudevents():
-    """It keeps the attributes that its origin had, and has the others from where it was put aside."""
+    """It keeps the attributes of its origin, and gets the others from its dead-lettering."""
     case = Case()
     await case.intake.dead_letter(Bad(3, 7, headers=[("ce_type", b"theirs"), ("other", None)]), POISON)
     headers = dict(case.headers)

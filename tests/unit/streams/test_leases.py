@@ -16,7 +16,7 @@ LEASE = Lease("3", epoch=7, asked_at=100.0, seconds=10.0)
     [(100.0, True, False), (103.2, True, False), (103.4, True, True), (108.9, True, True), (109.1, False, True)],
 )
 def test_an_owner_stops_before_anybody_else_may_begin(now: float, is_held: bool, is_due: bool):
-    """Renewed after a third of its time; not trusted in the last tenth of it, however long nobody could ask."""
+    """It renews after a third of its time, and does not trust the last tenth of it, even if renewals fail for long."""
     assert (is_held, is_due) == (LEASE.is_held(now), LEASE.is_due(now))
 
 
@@ -26,7 +26,7 @@ def test_the_first_member_takes_all():
 
 
 def test_a_second_member_waits_for_its_half():
-    """It takes nothing that is another's; who has more than a share lets go, and the free ones are taken."""
+    """It takes nothing that is another's; a member with more than its share releases some, and the free ones are taken."""
     owners = dict.fromkeys(range(4), "a")
     assert plan_shares(4, "b", ["a", "b"], owners) == ([], [])
     assert plan_shares(4, "a", ["a", "b"], owners) == ([], [2, 3])
@@ -35,7 +35,7 @@ def test_a_second_member_waits_for_its_half():
 
 @pytest.mark.parametrize("seed", range(50))
 def test_members_that_come_and_go_come_to_equal_shares(seed: int):
-    """After a few looks everything is somebody's, nobody has more than a share, and nothing moves any more."""
+    """After a few checks every item has an owner, no member has more than its share, and nothing moves any more."""
     dice = Random(seed)
     owners: dict[int, str] = {}
     living: set[str] = set()

@@ -1,4 +1,4 @@
-"""What a broker says of topics: what lasts, and what is asked again."""
+"""The broker's answers about topics: which are cached, and which are read again."""
 
 from __future__ import annotations
 

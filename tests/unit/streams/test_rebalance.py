@@ -1,4 +1,4 @@
-"""What a rebalance waits for, and what it goes back to."""
+"""What a rebalance waits for, and the offset to which it returns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from highwater.streams.folding import Handover
 
 
 class Message:
-    """One that an agent has dealt with, and whose other copies nobody will."""
+    """A record that an agent has processed; its other copies are ignored."""
 
     acked, refcount = False, 1
 
@@ -97,7 +97,7 @@ class Moving(Consumer):
 
 @pytest.mark.parametrize("way", ["perform_seek", "seek_wait"])
 async def test_offsets_move_while_no_fetch_is_under_way(way: str):
-    """What a fetch got before the way back is thrown away, what comes after it is seen: nothing is passed over."""
+    """Records fetched before the reset are dropped, later ones are read: nothing is skipped."""
     consumer = Moving()
     consumer.resume_flow()
     fetch = asyncio.create_task(consumer._getmany({PLACE}, 1.0))
@@ -113,7 +113,7 @@ async def test_offsets_move_while_no_fetch_is_under_way(way: str):
 
 
 async def test_going_back_stops_the_flow():
-    """Until the caller has emptied the queues; what was delivered before that would be thrown away with them."""
+    """It stops until the caller has emptied the queues; earlier deliveries would be dropped with them."""
     consumer = Moving()
     consumer.resume_flow()
     await asyncio.wait_for(consumer.perform_seek(), 5)

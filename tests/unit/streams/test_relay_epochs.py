@@ -28,7 +28,7 @@ def offsets(records: list[Record], held: Any = None) -> list[int]:
 
 
 def test_old_records_behind_new_ones_are_passed_over():
-    """Of one shard and partition, and only behind the first record of a higher epoch."""
+    """This holds per shard and partition, and only behind the first record of a higher epoch."""
     log = [record(0, 5), record(1, 5), record(2, 8), record(3, 5), record(4, 5, shard=4), record(5, 8)]
     assert offsets(log) == [0, 1, 2, 4, 5]
     assert without_overtaken(log, {})[1] == {(TOPIC, 0): {3: Epoch(8, 2), 4: Epoch(5, 4)}}

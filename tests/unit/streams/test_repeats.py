@@ -1,4 +1,4 @@
-"""What comes again under a known id with other content."""
+"""Repeats of a known id with other content."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_a_filter_finds_by_reason_and_place() -> None:
 
 
 def test_a_plan_says_why_they_failed_of_whom_and_what_is_left() -> None:
-    """Reasons without what is of one job, the most frequent first; of too many those that failed last are taken."""
+    """Reasons without the ids of one job, the most frequent first; if there are too many, those that failed last are taken."""
     failed = [job(1), job(2, "No model", user="bob"), job(3, "no model: slide 9"), job(4, "", done=5)]
     plan = plan_restarts(failed, RestartFilter(), restarts_max=2)
     assert plan.reasons == (("no model", 2), ("No model", 1), ("unknown", 1))

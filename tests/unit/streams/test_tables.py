@@ -1,4 +1,4 @@
-"""What the worker's tables take on disk, where the same keys are written again and again."""
+"""The disk usage of the worker's tables if the same keys are written repeatedly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEYS, _VALUE_BYTES, _ROUNDS = 100, 5_000, 30
 
 
 def test_a_table_is_as_large_as_its_newest_values(tmp_path: Path):
-    """30 times half a MiB is written; what is kept is a few times that. RocksDB's own sizes keep all 15 MB."""
+    """Half a MiB is written 30 times; a few times that is kept. RocksDB's own sizes keep all 15 MB."""
     table = app._table(faust.App("sizes", datadir=tmp_path), "sizes", 1)
     options = RocksDBOptions(**table.options, use_rocksdict=True)
     db = options.open(tmp_path / "0.db")

@@ -141,7 +141,7 @@ async def test_ticks_of_the_future_decide_nothing():
 
 
 async def test_a_tick_of_the_future_that_was_taken_is_overruled():
-    """What it noted holds nobody up: neither request in flight, cooldown and interval, nor a flush of usage or a rating."""
+    """Its rows block nothing: neither request in flight, cooldown and interval, nor a flush of usage or a rating."""
     driver = Driver("users", "usage", "namespaces")
     await driver.publish("feeds.user-changed", CHANGED)
     await driver.tick(NOON + HOUR)  # as before there was a bound

@@ -21,7 +21,7 @@ class Named(Table):
     [(0, None, True), (1, None, False), (5, mark_of(5), True), (5, mark_of(9), True), (6, mark_of(5), False), (5, b"?", False)],
 )  # fmt: skip
 def test_a_changelog_is_whole_up_to_its_mark(log_start: int, mark: bytes | None, expected: bool) -> None:
-    """One that begins at 0 needs none; what was deleted after it was completed is missing again."""
+    """One that begins at 0 needs none; rows that were deleted after its completion are missing again."""
     assert is_whole(log_start, mark) is expected
 
 

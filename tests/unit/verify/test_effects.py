@@ -1,4 +1,4 @@
-"""Effects against the events that reported them: what stands, what differs and at which event, and what nobody reports."""
+"""Effects against the events that reported them: which are right, which differ and at which event, and which nothing reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BY_NAME = {effect.name: effect for effect in EFFECTS}
 
 
 class Case:
-    """One effect and what was reported of it."""
+    """One effect and its reports."""
 
     def __init__(self, name: str) -> None:
         self.effect = BY_NAME[name]
@@ -31,7 +31,7 @@ class Case:
         return str(record.position)
 
     def compared(self, *row: Any) -> Checked:
-        """What is found of a row."""
+        """Return the differences of a row."""
         checked = Checked("effects", self.effect.name)
         compare_row(checked, self.effect, row, self.reports)
         return checked

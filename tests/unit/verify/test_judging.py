@@ -75,7 +75,7 @@ async def test_a_request_stands_on_its_inputs_only():
 
 
 async def test_a_tick_that_the_log_has_no_longer_leaves_a_request_open():
-    """It was kept for a week; what cannot be known is not called a difference."""
+    """It was kept for a week; an unknown input is not called a difference."""
     driver = await with_request()
     first, times = driver.told.ticks[driver.partition_of("u1")]
     driver.told.ticks[driver.partition_of("u1")] = (first + 5, times)
@@ -84,7 +84,7 @@ async def test_a_tick_that_the_log_has_no_longer_leaves_a_request_open():
 
 
 async def test_inputs_that_the_log_lost_are_no_difference():
-    """Of a partition without its beginning a decision that stands is compared, one that does not is left out with the topic."""
+    """In a partition without its beginning a right decision is compared, a wrong one is left out with the topic."""
     driver = Telling("channels")
     await driver.publish("feeds.channel-advanced", {"channel_id": "c1", "head": 3, "arrived_at": NOON})
     await driver.tick(NOON)

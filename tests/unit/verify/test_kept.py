@@ -38,7 +38,7 @@ class Listening(Driver):
         await super().deliver(record)
 
     def differences(self, table: str, **changes: bytes) -> dict[str, Any]:
-        """What differs of a table's rows, the last one's bytes replaced by `row` where that is given."""
+        """The differences of a table's rows, the last one's bytes replaced by `row` if given."""
         rows = [(key, changes.get("row", row)) for _, key, row in self.tables[table].rows()]
         return {one.field: one for key, row in rows for one in kept_differences(self.notes, table, key, row)}
 

@@ -1,4 +1,4 @@
-"""What waits until nothing older can come: the order of the broker's time, within bounds of memory."""
+"""Records that wait until nothing older can come: the order of the broker's time, within bounds of memory."""
 
 from __future__ import annotations
 

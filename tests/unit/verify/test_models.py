@@ -43,7 +43,7 @@ def test_every_model_is_of_a_group_that_is_known():
 
 
 def test_parts_of_a_table_add_up():
-    """Counts and reasons are summed, what was skipped is named each, and the list of differences stays bounded."""
+    """Counts and reasons are summed, each skipped row is named, and the list of differences stays bounded."""
     whole = Checked("tables", "users")
     for number in range(3):
         one = Checked("tables", "users", compared=5, moved=1, skipped=f"partition {number}" if number else None)

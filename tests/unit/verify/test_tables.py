@@ -48,7 +48,7 @@ class Log:
         records.append(Record(*place, len(records), self.at, key.encode(), self.codec.encode(topic, event), []))
 
     def ends(self) -> dict[tuple[str, int], LogRange]:
-        """What the log holds."""
+        """The ends of the log."""
         return {place: LogRange(0, len(records)) for place, records in self.places.items()}
 
     def in_order(self, spans: dict[tuple[str, int], LogRange]) -> list[Record]:
@@ -119,7 +119,7 @@ def day(seed: int) -> Log:
 
 
 async def lived(log: Log, seed: int) -> Driver:
-    """A worker that reads the topics of a partition in any order, is killed, and hears again what was not committed."""
+    """A worker that reads the topics of a partition in any order, is killed, and reads the uncommitted events again."""
     pick, driver = Random(seed), Driver()
     at = dict.fromkeys(log.places, 0)
     committed = dict(at)
@@ -145,7 +145,7 @@ def delivered(record: Record) -> Delivered:
 
 
 async def compared(log: Log, worker: Driver, committed: dict[tuple[str, int], int] | None = None) -> list[Checked]:
-    """What `verify` says of the worker's tables."""
+    """The result of `verify` for the worker's tables."""
     spans = log.ends()
     done = {place: span.high for place, span in spans.items()} if committed is None else committed
     live = {name: {(p, key): row for p, key, row in table.rows()} for name, table in worker.tables.items()}
@@ -161,7 +161,7 @@ def differences(checked: list[Checked]) -> list[Any]:
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_order_and_kills_make_no_difference(seed: int):
-    """What is compared is a function of the log."""
+    """The compared state is a function of the log."""
     log = day(seed)
     for life in range(3):
         found = await compared(log, await lived(log, seed * 100 + life))

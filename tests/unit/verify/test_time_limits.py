@@ -34,7 +34,7 @@ async def reading(time_limit: TimeLimit, seen: list[str]) -> None:
 
 
 async def test_a_loop_that_never_gives_way_looks_at_the_time_itself():
-    """What reads a log does not await anything; it names what it was at, not what comes next."""
+    """Reading a log awaits nothing; the error names the current step, not the next one."""
     now = iter([0.0, 1.0, 9.0, 11.0])
     seen: list[str] = []
     with pytest.raises(UnavailableError, match=r"waiting for t/1$"):
