@@ -2,7 +2,8 @@
 
 Invariant: a cluster whose members share a subject keeps them all. One without is divided
 (`clustering.Clustering.parts`): parts with a subject become clusters if they hold enough of its members, and the rest
-stays together, so that fewer clusters are "Mixed". Insights that lean to a cluster and contain its subject join it.
+stays together, so that fewer clusters are "Mixed". Clusters whose leading words are nearly the same are one. Insights
+that lean to a cluster and contain its subject join it.
 Everything follows from the vectors and texts of the window alone, and rows of one direction stay together.
 """
 
@@ -12,27 +13,38 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from highwater.streams.feeds.clustering import CLUSTER_SIZE_MIN, NOISE, PARTS, Clustering, cluster_size_for
 from highwater.streams.feeds.naming import Members, Name, is_mixed, name_clusters
 from highwater.streams.feeds.neighbours import IntArray
-from highwater.streams.feeds.phrases import BoolArray, Reading
+from highwater.streams.feeds.phrases import BoolArray, FloatArray, Reading
 from highwater.streams.feeds.roots import Roots
 
 # The share of a cluster's members in parts with a subject that makes these clusters.
 TOLD_SHARE_MIN = 0.2
+# Two clusters are one to a reader if their leading words, by score, are the same to this share (weighted Jaccard index).
+# Near copies that differ in a number are far apart to some models ("Release 2.3.1"), and six clusters of them had one
+# name.
+SAME_WORDS_MIN = 0.4
+LEADING_WORDS = 10
+# A leading word is in two members of its cluster.
+MEMBERS_MIN = 2
+# Scores are compared to nine digits, so that the order of summation does not matter.
+_DIGITS = 9
 
 
-def divide(found: Clustering, texts: Sequence[str | None]) -> Clustering:
+def divide(found: Clustering, texts: Sequence[str | None], roots: Roots | None = None) -> Clustering:
     """Return the clusters adjusted by their texts; numbers count from 0 in the order of the old ones. Pure.
 
-    `texts`: of the rows.
+    `texts`: of the rows; `roots`: of these texts, if they were read before.
     """
     if not found.cluster_count:
         return found
-    roots = Roots(Reading(texts))
+    roots = roots or Roots(Reading(texts))
     window = _Window(roots, np.array([roots.reading.number_of[text] if text else -1 for text in texts], dtype=np.int64))
-    labels, names = _renumbered(found.labels, *_divided(found, window))
+    labels, names = _renumbered(found.labels, *_united(*_divided(found, window), window))
     divided = found if np.array_equal(labels, found.labels) else found.regrouped(labels)
     grown = _grown(divided, names, window)
     return divided if np.array_equal(grown, labels) else divided.regrouped(grown)
@@ -62,6 +74,54 @@ class _Window:
         is_read = numbers >= 0
         said[is_read] = (self.roots.says[numbers[is_read]][:, sorted(roots)].toarray() > 0).all(axis=1)
         return said
+
+    def leading_words(self, labels: IntArray, clusters: Sequence[int]) -> FloatArray:
+        """Return the scores of the leading words of each of these clusters, 0 for others: (clusters, words).
+
+        By class-based TF-IDF (Grootendorst 2022) with shares of members as frequencies.
+        """
+        says = self.roots.says
+        read = np.flatnonzero(self.number_of_row >= 0)
+        place = np.full(int(labels.max(initial=NOISE)) + 2, NOISE, dtype=np.int64)  # the last entry is for noise
+        place[list(clusters)] = np.arange(len(clusters))
+        inside = read[place[labels[read]] != NOISE]
+        where = (place[labels[inside]], self.number_of_row[inside])
+        counts = csr_array((np.ones(len(inside)), where), shape=(len(clusters), says.shape[0]))
+        times = (counts @ says).toarray()
+        everywhere = np.bincount(self.number_of_row[read], minlength=says.shape[0]) @ says
+        shares = times / np.maximum(np.asarray(counts.sum(axis=1)).reshape(-1, 1), 1)
+        scores = shares * np.log1p(len(read) / np.maximum(everywhere, 1)) * self.roots.weights
+        scores = np.round(np.where(times >= MEMBERS_MIN, scores, 0.0), _DIGITS)
+        order = np.argsort(-scores, axis=1, kind="stable")
+        np.put_along_axis(scores, order[:, LEADING_WORDS:], 0.0, axis=1)
+        return np.asarray(scores[:, scores.any(axis=0)], dtype=np.float64)
+
+
+def _united(labels: IntArray, names: dict[int, Name], window: _Window) -> tuple[IntArray, dict[int, Name]]:
+    """Return the labels with clusters of nearly the same leading words as one, if that has a subject, and all names."""
+    clusters = sorted(names)
+    words = window.leading_words(labels, clusters)
+    is_same = np.array([_likeness(one, words) >= SAME_WORDS_MIN for one in words]).reshape(len(words), len(words))
+    group_of = connected_components(is_same, directed=False)[1]
+    for group in np.flatnonzero(np.bincount(group_of) > 1).tolist():
+        own = [clusters[place] for place in np.flatnonzero(group_of == group).tolist()]
+        united = np.where(np.isin(labels, own), own[0], labels)
+        name = window.names(united, own[:1])[own[0]]
+        if is_mixed(name.head):
+            continue
+        labels = united
+        for one in own:
+            del names[one]
+        names[own[0]] = name
+    return labels, names
+
+
+def _likeness(one: FloatArray, others: FloatArray) -> FloatArray:
+    """Return the weighted Jaccard index of one cluster's scores and those of others, 0..1."""
+    both = np.minimum(one, others).sum(axis=1)
+    either = np.maximum(one, others).sum(axis=1)
+    found: FloatArray = np.divide(both, either, out=np.zeros(len(others)), where=either > 0)
+    return np.round(found, _DIGITS)
 
 
 def _divided(found: Clustering, window: _Window) -> tuple[IntArray, dict[int, Name]]:

@@ -6,14 +6,15 @@ version continues exactly one or is new, and neither depends on the order in whi
 
 Two clusters are compared by the Jaccard index over *shared* insights, those that both data sets held: an insight that
 did not exist before cannot have been in the cluster, and one that left the window is not a loss. Pairs are chosen by an
-optimal assignment (Kuhn 1955). A cluster whose insights have all left the window shares nothing with anything: it died,
-and a cluster on the same subject that comes after it is another one. How the rest is classified follows MONIC
-(Spiliopoulou et al. 2006): shares of a cluster's surviving insights distinguish a merge from a split.
+optimal assignment (Kuhn 1955); of the clusters that remain, those of one subject are paired with less overlap. A
+cluster whose insights have all left the window shares nothing with anything: it died, and a cluster on the same subject
+that comes after it is another one. How the rest is classified follows MONIC (Spiliopoulou et al. 2006): shares of a
+cluster's surviving insights distinguish a merge from a split.
 """
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -28,6 +29,10 @@ from highwater.streams.feeds.tracking import ChangeKind, ClusterChange, TrackedC
 # each third of an equal split: one of the three continues it. A quarter (1/4) is a part of a cluster and not the
 # cluster.
 SAME_JACCARD_MIN = 0.3
+# Of the rest, one of the same subject continues a cluster if they share a third of the smaller of the two, and two
+# insights, since a single one is a stray. Other vectors, and fewer insights of a subject, draw its border elsewhere.
+ALIKE_SHARE_MIN = 0.33
+ALIKE_INSIGHTS_MIN = 2
 # For a cluster that is not continued, the share of its surviving insights that must be in one place for a merge: most
 # of it, or one of two halves. And the share of all it had: one whose insights have nearly all left the window ended for
 # that reason, wherever the last few are.
@@ -62,6 +67,7 @@ def match_clusters(
     version: int,
     *,
     cluster_ids: Sequence[str] | None = None,
+    are_alike: Callable[[Sequence[str], Sequence[str]], bool] | None = None,
 ) -> Evolution:
     """Find the clusters of the last version in this one: `version`, with `present` as lists of insight ids.
 
@@ -69,8 +75,9 @@ def match_clusters(
     the greatest possible sum of Jaccard indices, each at least `SAME_JACCARD_MIN`. If two could equally be continued by
     a cluster, the older one is (then the lower id); if two could equally continue it, the larger does (then the one
     with the lowest insight id). A version without clusters, also the first, is an empty sequence. `cluster_ids`,
-    parallel to `present`: nothing is chosen, since a reader has decided the identities. Source: Kuhn 1955; Spiliopoulou
-    et al. 2006.
+    parallel to `present`: nothing is chosen, since a reader has decided the identities. `are_alike`: whether two
+    clusters, by their members, have one subject; where no pair is chosen for either, less is required of such a pair
+    (`ALIKE_SHARE_MIN`). Source: Kuhn 1955; Spiliopoulou et al. 2006.
 
     Raises:
         ValueError: a cluster is empty, an insight is in two clusters or not in its data set, a cluster id occurs twice,
@@ -86,6 +93,13 @@ def match_clusters(
     old_ids = [one.cluster_id for one in old]
     if cluster_ids is None:
         heirs = _assign(shared)
+        if are_alike is not None:
+            alike = (
+                (p, q)
+                for p, q in _overlapping(shared, heirs)
+                if are_alike([one for one in old[p].insight_ids if one in now], new[q])
+            )
+            heirs |= _chosen(shared, list(alike))
         new_ids = _ids_of(new, {heir: old_ids[origin] for origin, heir in heirs.items()}, set(old_ids), version)
     else:
         new_ids = [cluster_ids[place] for place in places]
@@ -176,7 +190,23 @@ def _check_groups(which: str, groups: Sequence[Sequence[str]], ids: frozenset[st
 
 def _assign(shared: _Shared) -> dict[int, int]:
     """Return the cluster q that continues p, for each continued p."""
-    same = [pair for pair in shared.both if shared.jaccard(*pair) >= SAME_JACCARD_MIN]
+    return _chosen(shared, [pair for pair in shared.both if shared.jaccard(*pair) >= SAME_JACCARD_MIN])
+
+
+def _overlapping(shared: _Shared, heirs: Mapping[int, int]) -> list[tuple[int, int]]:
+    """Return the pairs without an heir or origin that share enough to be the same cluster if their subject is."""
+    taken = frozenset(heirs.values())
+    return [
+        (p, q)
+        for (p, q), both in sorted(shared.both.items())
+        if p not in heirs
+        and q not in taken
+        and both >= max(ALIKE_INSIGHTS_MIN, ALIKE_SHARE_MIN * min(shared.kept[p], shared.known[q]))
+    ]
+
+
+def _chosen(shared: _Shared, same: list[tuple[int, int]]) -> dict[int, int]:
+    """Return of these pairs those with the greatest sum of Jaccard indices."""
     heirs: dict[int, int] = {}
     for pairs in _components(same, len(shared.previous_sizes), len(shared.sizes)):
         heirs.update(_best_pairs(shared, pairs))

@@ -11,8 +11,7 @@ that moves on by a week changes them little, and chosen by maximal marginal rele
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 
@@ -20,22 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from highwater.streams.feeds.former import former_labels
 from highwater.streams.feeds.naming import (
     CLOSENESS_UNIT,
-    EXAMPLES,
-    LABEL_CHARACTERS_MAX,
     Members,
-    Name,
     capitalised,
     cut,
     is_mixed,
-    joined,
     name_clusters,
-    plain_word,
 )
 from highwater.streams.feeds.phrases import FloatArray, IntArray, Reading, unfiled
 from highwater.streams.feeds.roots import Roots
-from highwater.streams.feeds.themes import group_clusters
+from highwater.streams.feeds.theme_names import Described, name_themes
 from highwater.streams.feeds.tokens import TEXT_CHARACTERS_MAX, root_of
 
 # What a reader takes in at a glance; measures of coherence use ten.
@@ -58,8 +53,6 @@ TOGETHER_BONUS = 0.5
 TOGETHER_MIN = 0.7
 # A word that occurs within a longer term in half of its texts is covered by it ("consumer group").
 LONGER_SHARE_MIN = 0.5
-# A theme without a common subject lists this many of its clusters.
-THEME_SUBJECTS_MAX = 3
 # Memberships become integers of this unit, so that sums do not depend on the order of rows.
 MEMBERSHIP_UNIT = 1_000
 # Scores are compared to nine digits, for the same reason.
@@ -92,13 +85,15 @@ def describe_clusters(
     keywords_max: int = KEYWORDS_MAX,
     former: Mapping[str, Collection[str]] | None = None,
     former_themes: Mapping[str, Collection[str]] | None = None,
+    roots: Roots | None = None,
 ) -> list[ClusterDescription]:
     """Describe every cluster, the largest first, then by representative id.
 
     `labels` int (n,) with -1 for noise, `probabilities` float64 (n,) in 0..1, `vectors` float32 (n, d), `texts` and
     `insight_ids` of length n. `keywords_max`: maximum keywords of each. `former`: labels of the last version, each with
-    the ids of its insights, `former_themes` those of its themes. Without a readable word the keyword is the beginning
-    of the representative's text, or its id. Two clusters never share a label. Source: R0.36; Grootendorst 2022.
+    the ids of its insights, `former_themes` those of its themes. `roots`: of the texts, if they were read before.
+    Without a readable word the keyword is the beginning of the representative's text, or its id. Two clusters never
+    share a label. Source: R0.36; Grootendorst 2022.
 
     Raises:
         ValueError: the lengths differ.
@@ -109,8 +104,9 @@ def describe_clusters(
     members = [np.flatnonzero(labels == cluster) for cluster in range(int(labels.max(initial=-1)) + 1)]
     members = [rows for rows in members if len(rows)]
     owned = [tuple(insight_ids[row] for row in rows.tolist()) for rows in members]
-    called = _called(owned, insight_ids, former or {})
-    reading = Reading(texts)
+    called = former_labels(owned, insight_ids, former or {})
+    roots = roots or Roots(Reading(texts))
+    reading = roots.reading
     centres = [_Centre.of(rows, strengths, vectors, insight_ids) for rows in members]
     tallies = _tallied(reading, members, strengths, texts, centres)
     topics = _topics(reading, tallies)
@@ -118,7 +114,6 @@ def describe_clusters(
         Members(len(rows), tally.numbers, tally.copies, tally.closeness, topic.terms.tolist(), before)
         for rows, tally, topic, before in zip(members, tallies, topics, called, strict=True)
     ]
-    roots = Roots(reading)
     names = name_clusters(roots, told)
     described = []
     for rows, own, ids, centre, name in zip(members, topics, owned, centres, names, strict=True):
@@ -134,82 +129,25 @@ def describe_clusters(
                 size=len(rows),
             )
         )
-    themes = group_clusters([centre.point for centre in centres], [one.representative_id for one in described])
-    described = _with_themes(described, themes, told, roots, _Former(insight_ids, former_themes or {}))
+    themes = name_themes(
+        [
+            Described(
+                one.label,
+                own,
+                frozenset() if is_mixed(name.head) else name.roots,
+                centre.point,
+                one.insight_ids,
+                one.representative_id,
+            )
+            for one, own, name, centre in zip(described, told, names, centres, strict=True)
+        ],
+        roots,
+        insight_ids,
+        former_themes or {},
+    )
+    described = [replace(one, theme=theme) for one, theme in zip(described, themes, strict=True)]
     described.sort(key=lambda one: (-one.size, one.representative_id))
     return _told_apart(described)
-
-
-@dataclass(frozen=True, slots=True)
-class _Former:
-    """The names of themes in the last version, by the ids of their insights; and all ids in this one."""
-
-    insight_ids: Sequence[str]
-    called: Mapping[str, Collection[str]]
-
-
-def _with_themes(
-    described: Sequence[ClusterDescription],
-    themes: Sequence[int],
-    members: Sequence[Members],
-    roots: Roots,
-    former: _Former,
-) -> list[ClusterDescription]:
-    """Return the descriptions with the names of their themes.
-
-    The rule for clusters, over the members of all clusters of a theme; where it finds no common subject, the subjects
-    of the largest clusters.
-    """
-    places = [[place for place, number in enumerate(themes) if number == theme] for theme in sorted(set(themes))]
-    # The largest theme first, so that of two with the same name the smaller one gets the number.
-    places.sort(
-        key=lambda own: (
-            -sum(described[place].size for place in own),
-            min(described[place].representative_id for place in own),
-        )
-    )
-    owned = [[insight_id for place in own for insight_id in described[place].insight_ids] for own in places]
-    before = _called(owned, former.insight_ids, former.called)
-    many = [number for number, own in enumerate(places) if len(own) > 1]
-    names = name_clusters(
-        roots, [joined([members[place] for place in places[number]], before[number]) for number in many]
-    )
-    name_of = dict(zip(many, names, strict=True))
-    result = list(described)
-    taken: set[str] = set()
-    for number, own in enumerate(places):
-        name = name_of.get(number, _NO_NAME)
-        listed = _subjects_of([described[place] for place in own]) if is_mixed(name.head) else ""
-        label = listed or name.label or described[own[0]].label
-        label = next(one for one in _numbered(label) if one.lower() not in taken)
-        taken.add(label.lower())
-        for place in own:
-            result[place] = replace(described[place], theme=label)
-    return result
-
-
-_NO_NAME = Name("")
-
-
-def _subjects_of(clusters: Sequence[ClusterDescription]) -> str:
-    """Return the subjects of the largest clusters, up to `THEME_SUBJECTS_MAX` that fit on a label; "" without any."""
-    listed = ""
-    said = 0
-    for one in sorted(clusters, key=lambda one: (-one.size, one.representative_id)):
-        subject = one.label.partition(EXAMPLES)[0]
-        longer = f"{listed}, {plain_word(subject)}" if listed else subject
-        if is_mixed(subject) or subject.lower() in listed.lower() or len(longer) > LABEL_CHARACTERS_MAX:
-            continue
-        listed, said = longer, said + 1
-        if said == THEME_SUBJECTS_MAX:
-            break
-    return listed
-
-
-def _numbered(label: str) -> Iterator[str]:
-    yield label
-    for number in count(2):
-        yield f"{label} ({number})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,22 +266,6 @@ def _topic(reading: Reading, numbers: IntArray, term: IntArray, score: FloatArra
     best = best[np.lexsort((term[best], -score[best]))[:CANDIDATES_MAX]]
     held = reading.holds[numbers][:, term[best]]
     return _Topic(reading, term[best], score[best], (held.T @ held).toarray())
-
-
-def _called(
-    owned: Sequence[Sequence[str]], insight_ids: Sequence[str], former: Mapping[str, Collection[str]]
-) -> list[str | None]:
-    """Return the former label of each cluster: of the one that most of it was in, and most of whose remaining insights it has."""
-    here = frozenset(insight_ids)
-    label_of = {insight_id: label for label, ids in former.items() for insight_id in ids if insight_id in here}
-    remaining = Counter(label_of.values())
-    called: list[str | None] = []
-    for ids in owned:
-        shared = Counter(label_of[insight_id] for insight_id in ids if insight_id in label_of)
-        label, times = max(shared.items(), key=lambda item: (item[1], item[0]), default=(None, 0))
-        is_same = label is not None and 2 * times > max(remaining[label], sum(shared.values()))
-        called.append(label if is_same else None)
-    return called
 
 
 def _is_repeated(stems: frozenset[str], words_said: frozenset[str]) -> bool:

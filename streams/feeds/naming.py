@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import numpy as np
 
 from highwater.streams.feeds.phrases import FAINT, BoolArray, FloatArray, IntArray
-from highwater.streams.feeds.roots import Roots
+from highwater.streams.feeds.roots import FAINT_WEIGHT, PARTIAL_SHARE_MAX, Roots
 from highwater.streams.feeds.sparse import sparse_rows
 
 LABEL_CHARACTERS_MAX = 72
@@ -41,7 +41,6 @@ FAINT_COVERAGE_MIN = 0.9
 # A run of w telling roots (a faint one counts half) scores w ** LENGTH_POWER times its coverage: a pair in 60 % beats a
 # word in all.
 LENGTH_POWER = 0.75
-FAINT_WEIGHT = 0.5
 # A root that the cluster says eight times as often as the rest is maximally distinctive; one that is equally common is
 # half.
 LIFT_FULL = 8.0
@@ -70,6 +69,8 @@ CLOSENESS_UNIT = 1_000
 PLACES_SEEN_MAX = 100
 _DIGITS = 9
 _NUMBERED = re.compile(r" \(\d+\)$")
+# How many clusters a theme has besides those that its name lists (`theme_names`).
+_MORE = re.compile(r" and \d+ more(?= \(\d+\)$|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,11 @@ class Name:
     is_kept: bool = False
 
     @property
+    def subject(self) -> frozenset[int]:
+        """Return the roots that half of the members contain; none if there is no subject."""
+        return frozenset() if is_mixed(self.head) else self.roots
+
+    @property
     def label(self) -> str:
         """Return the label as it is shown; "" if there is none."""
         return f"{self.head}{EXAMPLES if self.examples else ''}{', '.join(self.examples)}"
@@ -107,6 +113,11 @@ class Name:
 def is_mixed(head: str) -> bool:
     """Return whether a label says that its cluster has no subject."""
     return head == MIXED or head.startswith(f"{MIXED}: ")
+
+
+def without_more(name: str) -> str:
+    """Return the name of a theme without the number of clusters that it does not list."""
+    return _MORE.sub("", name)
 
 
 def joined(parts: Sequence[Members], former: str | None) -> Members:
@@ -127,13 +138,7 @@ def name_clusters(roots: Roots, members: Sequence[Members]) -> list[Name]:
 
     The name of a cluster whose texts contain no word has no head.
     """
-    everywhere = roots.says.sum(axis=0)
-    said = _heard(roots, members, [one.copies for one in members])
-    texts = _heard(roots, members, [np.ones(len(one.copies)) for one in members])
-    views = [
-        _View(roots, copies, _elsewhere(roots, everywhere - own, len(one.numbers)), one)
-        for copies, own, one in zip(said, texts, members, strict=True)
-    ]
+    views = _views(roots, members)
     names = [view.name() for view in views]
     siblings: dict[frozenset[int], list[int]] = defaultdict(list)
     for place, name in enumerate(names):
@@ -145,7 +150,44 @@ def name_clusters(roots: Roots, members: Sequence[Members]) -> list[Name]:
     ]
 
 
-def _elsewhere(roots: Roots, holding: FloatArray, own: int) -> FloatArray:
+def word_shares(roots: Roots, members: Sequence[Members]) -> tuple[FloatArray, FloatArray]:
+    """Return the share of each cluster's members with each root, and its `distinctiveness`: (clusters, roots)."""
+    views = _views(roots, members)
+    shape = (len(views), len(roots.roots))
+    shares = np.array([view.coverage for view in views], dtype=np.float64).reshape(shape)
+    return shares, np.array([view.distinct for view in views], dtype=np.float64).reshape(shape)
+
+
+def spelled(roots: Roots, members: Members, root: int) -> str:
+    """Return a root as the members' texts spell it, or if it is mostly a part of a hyphenated word, that word:
+    `pre-commit` for `pre`.
+    """
+    is_it = np.arange(len(roots.roots)) == root
+    starts = np.array(roots.runs(members.numbers, is_it, is_it)[root,])
+    parts = roots.reading.parts
+    within = starts[parts.hyphen_before[starts] | parts.hyphen_after[starts]]
+    if len(within) <= PARTIAL_SHARE_MAX * len(starts):
+        return _written(roots, (root,), starts.tolist())
+    return _commonest(map(roots.reading.whole, within[:: 1 + len(within) // PLACES_SEEN_MAX].tolist()))
+
+
+def _views(roots: Roots, members: Sequence[Members]) -> list[_View]:
+    everywhere = roots.says.sum(axis=0)
+    said = _heard(roots, members, [one.copies for one in members])
+    texts = _heard(roots, members, [np.ones(len(one.copies)) for one in members])
+    return [
+        _View(roots, copies, shares_elsewhere(roots, everywhere - own, len(one.numbers)), one)
+        for copies, own, one in zip(said, texts, members, strict=True)
+    ]
+
+
+def distinctiveness(shares: FloatArray, elsewhere: FloatArray) -> FloatArray:
+    """Return how much more a cluster contains words than the rest of the window: 0.5 for equally often or less, to 1."""
+    found: FloatArray = 0.5 + 0.5 * np.clip(np.log(np.maximum(shares / elsewhere, 1.0)) / np.log(LIFT_FULL), 0.0, 1.0)
+    return found
+
+
+def shares_elsewhere(roots: Roots, holding: FloatArray, own: int) -> FloatArray:
     """Return the share of the window's other texts with each root; half a text more, so that none is 0."""
     others = len(roots.reading.texts) - own
     # Without other texts everything is the cluster's own.
@@ -189,9 +231,8 @@ class _View:
         self._numbers, self._copies, self._close = members.numbers, members.copies, members.closeness
         self.coverage: FloatArray = np.round(copies / max(1, members.size), _DIGITS)
         self._lift = self.coverage / elsewhere
-        weight = np.where(roots.kinds > FAINT, 1.0, np.where(roots.kinds == FAINT, FAINT_WEIGHT, 0.0))
-        distinct = 0.5 + 0.5 * np.clip(np.log(np.maximum(self._lift, 1.0)) / np.log(LIFT_FULL), 0.0, 1.0)
-        self._worth = weight * distinct
+        self.distinct = distinctiveness(self.coverage, elsewhere)
+        self._worth = roots.weights * self.distinct
 
     def name(self) -> Name:
         """Return the former label while it is about as accurate as the best, else the best."""
@@ -263,10 +304,15 @@ class _View:
     def _subjects(self, is_common: BoolArray, is_edge: BoolArray) -> list[_Subject]:
         """Return the runs of roots that half of the members contain, best first."""
         found = self._roots.runs(self._numbers, is_common, is_edge)
-        text_of = self._roots.reading.parts.text
+        parts = self._roots.reading.parts
+        text_of = parts.text
         order = np.argsort(self._numbers)
         runs = []
         for run, starts in found.items():
+            begins = np.asarray(starts)
+            is_cut = parts.hyphen_before[begins] | parts.hyphen_after[begins + len(run) - 1]
+            if 2 * is_cut.sum() > len(is_cut):
+                continue
             holders = order[np.searchsorted(self._numbers, text_of[starts], sorter=order)]
             copies = float(self._copies[holders].sum())
             if copies >= COVERAGE_MIN * self._members.size:
@@ -291,7 +337,7 @@ class _View:
         said: list[str] = []
         for one in sorted(subjects, key=lambda one: (self._offset(one), one.run)):
             is_filing = self._roots.reading.is_filing[one.starts]
-            (filed if 2 * is_filing.sum() > len(is_filing) else said).append(self._written(one))
+            (filed if 2 * is_filing.sum() > len(is_filing) else said).append(_written(self._roots, one.run, one.starts))
         told = ", ".join([*said[:1], *map(plain_word, said[1:])])
         if not filed:
             return told
@@ -301,18 +347,6 @@ class _View:
         """Return the average place of a subject in its texts."""
         starts = np.asarray(subject.starts)
         return float(np.mean(starts - self._roots.bounds[self._roots.reading.parts.text[starts]]))
-
-    def _written(self, subject: _Subject) -> str:
-        """Return the most common spelling in the texts; an abbreviation in capitals."""
-        reading = self._roots.reading
-        starts = np.asarray(subject.starts)
-        places = starts[:: 1 + len(starts) // PLACES_SEEN_MAX]
-        forms = Counter(reading.written(at, at + len(subject.run) - 1) for at in places.tolist())
-        spellings: Counter[str] = Counter()
-        for form, times in forms.items():
-            spellings[form.lower()] += times
-        written = min(forms, key=lambda form: (-spellings[form.lower()], form.lower(), -forms[form], form))
-        return (len(subject.run) == 1 and reading.capitals(int(starts[0]))) or written
 
     def _diverse(self, said: frozenset[int], least: float, limit: int, others: Sequence[_View] = ()) -> list[str]:
         """Return terms that cover the most members without an earlier term, each at least `least` of them."""
@@ -380,6 +414,23 @@ class _View:
 
     def _worth_of(self, roots: frozenset[int]) -> float:
         return round(float(sum(self._worth[root] * self.coverage[root] for root in sorted(roots))), _DIGITS)
+
+
+def _written(roots: Roots, run: tuple[int, ...], starts: Sequence[int]) -> str:
+    """Return the most common spelling in the texts of a run that begins at these parts; an abbreviation in capitals."""
+    reading = roots.reading
+    places = starts[:: 1 + len(starts) // PLACES_SEEN_MAX]
+    written = _commonest(reading.written(at, at + len(run) - 1) for at in places)
+    return (len(run) == 1 and reading.capitals(starts[0])) or written
+
+
+def _commonest(written: Iterable[str]) -> str:
+    """Return the most common spelling, of equally common ones the first alphabetically."""
+    forms = Counter(written)
+    spellings: Counter[str] = Counter()
+    for form, times in forms.items():
+        spellings[form.lower()] += times
+    return min(forms, key=lambda form: (-spellings[form.lower()], form.lower(), -forms[form], form))
 
 
 def _holds(run: tuple[int, ...], part: tuple[int, ...]) -> bool:

@@ -245,6 +245,10 @@ class Reading:
             [max(map(kind_of, stems)) == TELLING for stems in self._terms], dtype=bool
         )
         self.is_single: BoolArray = np.array([len(stems) == 1 for stems in self._terms], dtype=bool)
+        # A part of hyphenated words (the pre of pre-commit) is not a keyword.
+        is_cut = self.parts.hyphen_before[at] | self.parts.hyphen_after[at]
+        times = np.bincount(term_of, minlength=len(self._terms))
+        self.is_telling &= ~self.is_single | (2 * np.bincount(term_of, is_cut, minlength=len(self._terms)) <= times)
         self._forms_of: dict[int, Counter[str]] = {}
         order = np.argsort(term_of, kind="stable")
         self._term_of, self._at = term_of[order], at[order]
@@ -282,6 +286,11 @@ class Reading:
         written = next((form for form in sorted(forms) if form.isupper() and len(form) <= CAPITALS_MAX), "")
         return written if forms[written] >= CAPITALS_SHARE_MIN * forms.total() else ""
 
+    def whole(self, at: int) -> str:
+        """Return the word that a part belongs to; a capital that only begins it becomes lower case."""
+        word = self._words[int(self.parts.word[at])]
+        return word.shown(0, len(word.spans) - 1)
+
     def written(self, first: int, last: int) -> str:
         """Return the adjacent parts from `first` to `last` (included), as they are written there."""
         said: list[str] = []
@@ -308,7 +317,8 @@ class Parts:
     """Every part of every word of every text, in order, a break before each text: int (parts,) each.
 
     `text` and `word`: which; `place`: in its word; `stem`: its number among `stems`, which are sorted. `is_dotted`: a
-    dot or slash precedes it in its word. `word_size`: parts of its word.
+    dot or slash precedes it in its word; `hyphen_before` and
+    `hyphen_after`: a hyphen is beside it in its word. `word_size`: parts of its word.
     """
 
     stems: tuple[str, ...]
@@ -317,6 +327,8 @@ class Parts:
     place: IntArray
     stem: IntArray
     is_dotted: BoolArray
+    hyphen_before: BoolArray
+    hyphen_after: BoolArray
     word_size: IntArray
 
     @classmethod
@@ -329,12 +341,14 @@ class Parts:
         dotted = np.array(
             [bool(a) and word.written[a - 1] in "./" for word in words for a, _ in word.spans], dtype=bool
         )
+        before = np.array([word.written[a - 1 : a] == "-" for word in words for a, _ in word.spans], dtype=bool)
+        after = np.array([word.written[b : b + 1] == "-" for word in words for _, b in word.spans], dtype=bool)
         repeats = sizes[codes]
         word = np.repeat(codes, repeats)
         place = np.arange(len(word)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
         part = (np.cumsum(sizes) - sizes)[word] + place
         text = np.repeat(np.repeat(np.arange(len(lengths)), lengths), repeats)
-        return cls(stems, text, word, place, stem_of_part[part], dotted[part], sizes[word])
+        return cls(stems, text, word, place, stem_of_part[part], dotted[part], before[part], after[part], sizes[word])
 
 
 def _terms(words: Sequence[_Word], parts: Parts) -> tuple[IntArray, IntArray, list[Stems]]:

@@ -22,6 +22,9 @@ from highwater.streams.feeds.evolution import Evolution, match_clusters
 from highwater.streams.feeds.labels import ClusterDescription, describe_clusters
 from highwater.streams.feeds.layout import Layout, Previous, lay_out
 from highwater.streams.feeds.neighbours import Neighbours
+from highwater.streams.feeds.phrases import Reading
+from highwater.streams.feeds.roots import Roots
+from highwater.streams.feeds.subjects import Subjects
 from highwater.streams.feeds.summary import summarise
 from highwater.streams.feeds.tracking import TrackedCluster
 from highwater.streams.feeds.versions import (
@@ -48,12 +51,13 @@ def recluster(window: Window) -> NewVersion:
     last = window.last or LastVersion((), Outside())
     ids = window.insight_ids
     known = None if last.neighbours is None else Neighbours.from_bytes(last.neighbours)
-    as_found = divide(cluster_embeddings(window.vectors, known=known), window.texts)
-    natural = _matched(as_found, window, last)
+    roots = Roots(Reading(window.texts))
+    as_found = divide(cluster_embeddings(window.vectors, known=known), window.texts, roots)
+    natural = _matched(as_found, window, last, roots)
     curated = curate(as_found, [one.cluster_id for one in natural.clusters], ids, window.curations, last)
     found = curated.found
     row_of = {insight_id: row for row, insight_id in enumerate(ids)}
-    described = _described(found, window, last)
+    described = _described(found, window, last, roots)
     # The number of each described cluster among the labels.
     numbers = [int(found.labels[row_of[one.insight_ids[0]]]) for one in described]
     cluster_ids = [curated.cluster_ids[number] for number in numbers]
@@ -85,7 +89,7 @@ def recluster(window: Window) -> NewVersion:
     return NewVersion(clusters, outside, evolution.changes, found.kept.to_bytes(), kept)
 
 
-def _described(found: Clustering, window: Window, last: LastVersion) -> list[ClusterDescription]:
+def _described(found: Clustering, window: Window, last: LastVersion, roots: Roots) -> list[ClusterDescription]:
     return describe_clusters(
         found.labels,
         found.memberships,
@@ -94,16 +98,20 @@ def _described(found: Clustering, window: Window, last: LastVersion) -> list[Clu
         window.insight_ids,
         former={one.label: one.insight_ids for one in last.clusters if not one.label_by},
         former_themes=_themes_of(last),
+        roots=roots,
     )
 
 
-def _matched(found: Clustering, window: Window, last: LastVersion) -> Evolution:
+def _matched(found: Clustering, window: Window, last: LastVersion, roots: Roots) -> Evolution:
     """Match the found clusters, by number, with those of the last version."""
     members: list[list[str]] = [[] for _ in range(found.cluster_count)]
     for row in np.flatnonzero(found.labels != NOISE).tolist():
         members[found.labels[row]].append(window.insight_ids[row])
     before = _tracked(last.clusters) if last.found is None else [_as_tracked(one) for one in last.found.clusters]
-    return match_clusters(before, _insights_of(last), members, window.insight_ids, window.version)
+    subjects = Subjects(roots, window.texts, window.insight_ids)
+    return match_clusters(
+        before, _insights_of(last), members, window.insight_ids, window.version, are_alike=subjects.are_alike
+    )
 
 
 def _tracked(clusters: Sequence[Cluster]) -> list[TrackedCluster]:

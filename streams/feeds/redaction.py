@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from highwater.streams.feeds.naming import EXAMPLES, MIXED, is_mixed
+from highwater.streams.feeds.naming import EXAMPLES, MIXED, is_mixed, without_more
 from highwater.streams.feeds.phrases import unfiled
 from highwater.streams.feeds.summary import summarise
 from highwater.streams.feeds.tokens import stem_of
@@ -34,6 +34,7 @@ _CASE_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 def parts_of(label: str) -> list[str]:
     """Return the phrases and terms of a label, in order, without what `naming` adds to them."""
+    label = without_more(label)
     told = label[len(MIXED) :] if is_mixed(_NUMBER.sub("", label)) else label
     return [part for part in (one.strip() for one in _PARTS.split(told.replace(EXAMPLES, ", "))) if part]
 

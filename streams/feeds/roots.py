@@ -10,19 +10,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from highwater.streams.feeds.phrases import FAINT, STOP, BoolArray, IntArray, Reading, distinct, kind_of
+from highwater.streams.feeds.phrases import FAINT, STOP, BoolArray, FloatArray, IntArray, Reading, distinct, kind_of
 from highwater.streams.feeds.sparse import sparse_rows
 from highwater.streams.feeds.tokens import ACTION_WORDS, root_of, spelled_words_of, stem_of
 
 # The maximum number of parts of a phrase ("auto fixes from pre-commit.com hooks" has seven).
 PHRASE_PARTS_MAX = 7
+# A word that is a part of others in most of its occurrences (the pre of pre-commit) says little alone.
+PARTIAL_SHARE_MAX = 0.5
+# A faint word counts half.
+FAINT_WEIGHT = 0.5
 
 
 class Roots:
     """What texts contain, by roots.
 
-    `kinds` int8 (roots,): `STOP`, `FAINT` or telling; `is_action` bool (roots,): a faint one that is an action. `says`
-    csr (texts, roots): 1 where a text contains a root.
+    `kinds` int8 (roots,): `STOP`, `FAINT` or telling, with `weights` of 0, `FAINT_WEIGHT` or 1; `is_action` bool
+    (roots,): a faint one that is an action; `is_partial` bool (roots,): mostly a part of a longer word. `says` csr
+    (texts, roots): 1 where a text contains a root.
     """
 
     def __init__(self, reading: Reading) -> None:
@@ -35,8 +40,12 @@ class Roots:
         root_of_stem = np.array([self._number[root] for root in of_stem], dtype=np.int64)
         self.kinds = np.full(len(self.roots), 9, dtype=np.int8)
         np.minimum.at(self.kinds, root_of_stem, np.array([_kind(stem) for stem in parts.stems], dtype=np.int8))
+        self.weights: FloatArray = np.where(self.kinds > FAINT, 1.0, np.where(self.kinds == FAINT, FAINT_WEIGHT, 0.0))
         self.is_action: BoolArray = np.array([root in _ACTIONS for root in self.roots], dtype=bool)
         self.of_part: IntArray = root_of_stem[parts.stem]
+        times = np.bincount(self.of_part, minlength=len(self.roots))
+        within = np.bincount(self.of_part, parts.word_size > 1, minlength=len(self.roots))
+        self.is_partial: BoolArray = within > PARTIAL_SHARE_MAX * times
         said = np.flatnonzero(np.array([root != "" for root in self.roots])[self.of_part])
         places = distinct(parts.text[said] * len(self.roots) + self.of_part[said])
         text, root = np.divmod(places, max(1, len(self.roots)))

@@ -69,6 +69,49 @@ def test_what_leans_to_a_cluster_and_says_its_subject_belongs_to_it(found: Clust
     assert (made.memberships[came] == np.maximum(before.confidences[came], MEMBERSHIP_MIN)).all()
 
 
+def release_clusters(*groups: list[str]) -> tuple[Clustering, list[str]]:
+    """Two clusters that are far apart by their vectors, and texts for their members."""
+    texts = [text for group in groups for text in group]
+    rng = np.random.default_rng(5)
+    vectors = np.repeat(np.eye(len(groups), 24), [len(group) for group in groups], axis=0)
+    vectors += rng.normal(0, 0.02, vectors.shape)
+    made = cluster_embeddings(vectors.astype(np.float32), min_cluster_size=5)
+    assert made.cluster_count == len(groups)
+    return made, texts
+
+
+NUMBERS = range(20, 32)
+
+
+def test_clusters_of_the_same_leading_words_are_one():
+    """Some models keep versions apart, and all clusters of them have one name; what has other words stays apart."""
+    found, texts = release_clusters(
+        [f"release: {n}.1.0" for n in NUMBERS],
+        [f"release: {n}.2.3" for n in NUMBERS],
+        [f"broker fails after restart {n}" for n in NUMBERS],
+    )
+    made = divide(found, texts)
+    assert made.cluster_count == 2
+    assert sorted(np.bincount(made.labels).tolist()) == [12, 24]
+    assert len(set(made.labels[:24].tolist())) == 1
+
+
+def test_a_shared_subject_alone_makes_no_one_cluster():
+    """Enough of the leading words must be the same: two sides of a subject are two clusters."""
+    found, texts = release_clusters(
+        [f"consumer group rebalance protocol {n}" for n in NUMBERS],
+        [f"consumer lag metrics dashboard {n}" for n in NUMBERS],
+    )
+    np.testing.assert_array_equal(divide(found, texts).labels, found.labels)
+
+
+def test_clusters_that_have_no_subject_together_stay_apart():
+    """The same words, each in less than half of the members, do not unite clusters."""
+    mixed = [f"{word} {n}" for n, word in zip(NUMBERS, ("cache", "tests", "docs") * 4, strict=True)]
+    found, texts = release_clusters(mixed, mixed)
+    np.testing.assert_array_equal(divide(found, texts).labels, found.labels)
+
+
 def test_rows_of_one_direction_stay_together():
     """If two texts have one vector that leans to a cluster, the one without its subject joins with the other."""
     vectors, texts = sample.vectors()[-ROWS:], list(sample.texts()[-ROWS:])

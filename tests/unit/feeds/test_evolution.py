@@ -658,3 +658,37 @@ def test_the_cluster_id_comes_from_the_content_alone():
     assert cluster_id_of(["a", "b"]) == cluster_id_of(["b", "a"])
     assert cluster_id_of(["ab", "c"]) != cluster_id_of(["a", "bc"])
     assert len(cluster_id_of(["a"])) == 12
+
+
+def alike(*pairs: tuple[str, str]):
+    """Whether two clusters have one subject: those whose members begin with these letters."""
+    return lambda before, now: (min(before)[0], min(now)[0]) in pairs
+
+
+def evolve_alike(previous, present, are_alike) -> list[str]:
+    """The ids of the present clusters, all data in clusters."""
+    ids_of = ({m for one in previous for m in one.insight_ids}, {m for members in present for m in members})
+    found = match_clusters(previous, ids_of[0], present, ids_of[1], VERSION, are_alike=are_alike)
+    return [one.cluster_id for one in found.clusters]
+
+
+@pytest.mark.parametrize(
+    ("kept", "others", "lives"),
+    [(6, 2, True), (2, 4, True), (2, 5, False), (1, 1, False), (0, 6, False)],
+    ids=["a quarter of the old one", "a third of the new one", "less than a third", "a single insight", "nothing"],
+)
+def test_of_one_subject_a_third_of_the_smaller_one_is_enough(kept: int, others: int, lives: bool):
+    """A cluster whose border moved is the same if it is about the same; of other subjects it ended."""
+    old, new = [cluster("old", ids("a", 24))], [[*ids("a", kept), *ids("b", others)]]
+    before = {*ids("a", 24), *ids("b", others)}
+    present = {*ids("a", 24), *ids("b", others)}
+    for are_alike, same in ((lambda *_: True, lives), (lambda *_: False, False), (None, False)):
+        found = match_clusters(old, before, new, present, VERSION, are_alike=are_alike)
+        assert (found.clusters[0].cluster_id == "old") == same
+
+
+def test_a_subject_takes_no_cluster_from_a_pair_that_shares_more():
+    """What the index decides stays; a subject only decides among the rest, and there the greater overlap."""
+    old = [cluster("a", ids("a", 20)), cluster("b", ids("b", 20))]
+    new = [[*ids("a", 20)[:12], *ids("b", 20)[:9]], ids("b", 20)[9:12], ids("b", 20)[12:17]]
+    assert evolve_alike(old, new, alike(("b", "a"), ("b", "b")))[::2] == ["a", "b"]

@@ -51,6 +51,14 @@ def test_a_subject_of_one_word_gets_examples():
     assert one.label == "Offsets, e.g. assignor, rebalance protocol"
 
 
+def test_a_part_of_a_hyphenated_word_is_no_keyword():
+    """The word is, as a whole; a part that also stands alone is one too."""
+    texts = [f"pre-commit {name}" for name in ("hook", "hook", "config", "config")]
+    (one,) = describe([texts])
+    assert "pre-commit" in one.keywords
+    assert "pre" not in one.keywords
+
+
 def test_a_phrase_of_faint_words_gets_terms_beside_it():
     """That something is updated says little: the label says what."""
     texts = [f"Update dependency {name}" for name in ("eslint", "eslint", "eslint to v9", "vite now", "vite", "react")]
@@ -297,17 +305,3 @@ def test_any_texts_are_described_the_same_twice(groups):
     assert described == describe(groups)
     assert len({one.label.lower() for one in described}) == len(groups)
     assert all(one.label.strip() and one.keywords for one in described)
-
-
-def test_a_theme_without_a_common_subject_lists_its_largest_clusters():
-    """Three of them, the largest first, without examples and without clusters that have no subject themselves."""
-    words = ["kafka broker", "cluster map", "prompt template", "league table"]
-    groups = [[f"{word} {n}" for n in range(size)] for word, size in zip(words, (6, 5, 4, 3), strict=True)]
-    mixed = [f"{left} {right}" for left, right in zip("abcdefg", "hijklmn", strict=True)]
-    texts = [text for group in [*groups, mixed] for text in group]
-    labels = np.repeat(np.arange(5), [*map(len, groups), len(mixed)])
-    vectors = np.ones((len(texts), 4), dtype=np.float32)  # all in one place, so they are one theme
-    ids = [f"id{i:03}" for i in range(len(texts))]
-    described = describe_clusters(labels, np.ones(len(texts)), vectors, texts, ids)
-    assert {one.theme for one in described} == {"Kafka broker, cluster map, prompt template"}
-    assert [one.label for one in described if is_mixed(one.label)] == ["Mixed"]

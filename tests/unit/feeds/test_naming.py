@@ -55,6 +55,12 @@ def test_what_less_than_half_say_is_no_subject() -> None:
     assert labels_of(texts, ["kafka broker"] * 5)[0] == "Mixed: cache, tests"
 
 
+def test_a_part_of_hyphenated_words_is_no_subject() -> None:
+    """`pre` of three tools is in all texts and names neither."""
+    texts = [f"{tool} {name}" for tool in ("pre-commit", "pre-calc", "pre-push") for name in FRUIT[:4]]
+    assert labels_of(texts, ["kafka broker"] * 5)[0].startswith("Mixed: pre-")
+
+
 def test_a_subject_that_clusters_share_is_said_with_its_difference() -> None:
     """Both halves of a topic say what they are of, each half with what it holds and the other does not."""
     brokers = [f"kafka broker {name}" for name in FRUIT]

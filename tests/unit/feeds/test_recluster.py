@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from highwater.streams.feeds import neighbours
 from highwater.streams.feeds.clustering import MEMBERSHIP_MIN
+from highwater.streams.feeds.curations import Curation, CurationKind
+from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.feeds.recluster import recluster
 from highwater.streams.feeds.versions import LastVersion, NewVersion, Window
 from tests.unit.feeds import sample
@@ -158,8 +160,6 @@ def test_order_and_history_do_not_change_a_version(first, length, step, seed):
 )
 def test_windows_with_little_to_say(texts, clusters):
     """One insight, 500 identical ones, empty ones, only stop words: no error, and every insight is accounted for."""
-    from highwater.streams.feeds.embedding import TextEmbedder
-
     vectors = TextEmbedder().embed(texts)
     made = recluster(Window(1, vectors, tuple(texts), tuple(map(str, range(len(texts))))))
     assert len(made.clusters) == clusters
@@ -169,7 +169,6 @@ def test_windows_with_little_to_say(texts, clusters):
 def test_copies_share_a_place():
     """Identical texts stand on one point of the map."""
     texts = (*sample.texts()[:200], *["Lock file maintenance"] * 30)
-    from highwater.streams.feeds.embedding import TextEmbedder
 
     made = recluster(Window(1, TextEmbedder().embed(texts), texts, tuple(map(str, range(230)))))
     places = {
@@ -179,3 +178,29 @@ def test_copies_share_a_place():
         if int(insight_id) >= 200
     }
     assert len(places) == 1
+
+
+def test_other_vectors_keep_a_cluster_that_is_about_the_same():
+    """Most of a cluster moves to another by other vectors: the rest, of the same subject, is still the cluster, and has
+    the name that its reader gave it.
+    """
+    texts = tuple(
+        f"{word} {n}" for word, count in (("kafka topic", 24), ("docs", 20), ("cache", 20)) for n in range(count)
+    )
+    ids = tuple(f"i{place:02}" for place in range(len(texts)))
+    own = np.repeat([0, 1, 2], [24, 20, 20])
+    moved = np.where(np.arange(64) < 17, 1, own)
+
+    def window_of(version: int, place: np.ndarray, last: LastVersion | None = None, curations=()) -> Window:
+        spread = np.random.default_rng(version).normal(0, 0.05, (64, 16))
+        return Window(version, (np.eye(3, 16)[place] + spread).astype(np.float32), texts, ids, last, curations)
+
+    first = recluster(window_of(1, own))
+    named = Curation("r", CurationKind.RENAME, (1, 0, 0), first.clusters[0].cluster_id, label="My own")
+    second = recluster(window_of(2, moved, LastVersion(first.clusters, first.outside), (named,)))
+    assert [(one.label, one.size) for one in first.clusters] == [("Kafka topic", 24), ("Docs", 20), ("Cache", 20)]
+    assert [(one.label, one.size, one.born_version) for one in second.clusters] == [
+        ("Docs", 37, 1),
+        ("Cache", 20, 1),
+        ("My own", 7, 1),
+    ]

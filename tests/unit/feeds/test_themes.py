@@ -1,95 +1,81 @@
-"""Themes: few for many clusters, each cluster in one, called by the same rule as clusters."""
+"""Themes: few for many clusters, each cluster in one, by what clusters have in common and then by closeness."""
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from highwater.streams.feeds.clustering import cluster_embeddings
-from highwater.streams.feeds.labels import describe_clusters
-from highwater.streams.feeds.naming import EXAMPLES, is_mixed
-from highwater.streams.feeds.themes import group_clusters, theme_count
-from tests.bench.cluster_labels import coverage
-from tests.unit.feeds import sample
+from highwater.streams.feeds.themes import Theme, find_themes, group_clusters, theme_count
+
+KEYS = [f"id{place}" for place in range(9)]
+NOTHING = np.zeros((9, 3))
 
 
-@pytest.mark.parametrize(("clusters", "themes"), [(0, 0), (1, 1), (4, 4), (5, 3), (16, 5), (50, 8), (400, 23)])
+def centres(count: int = 9) -> list[NDArray[np.float64]]:
+    """As many directions, each its own."""
+    return list(np.eye(count))
+
+
+@pytest.mark.parametrize(("clusters", "themes"), [(0, 0), (1, 1), (4, 4), (5, 3), (9, 4), (24, 8), (50, 8), (400, 23)])
 def test_fifty_clusters_are_read_as_eight(clusters: int, themes: int) -> None:
-    """Few clusters are themes themselves."""
+    """Few clusters are themes themselves, and up to fifty have at most eight."""
     assert theme_count(clusters) == themes
 
 
-def test_what_lies_together_is_one_theme_whatever_the_order() -> None:
-    """Three bundles of directions are three themes; the order of clusters changes no group, and lengths are ignored."""
+def test_clusters_with_a_word_in_common_are_one_theme() -> None:
+    """A cluster is under the word that says most about it, and a word of one cluster makes no theme."""
+    values = NOTHING.copy()
+    values[[0, 1, 2], 0] = 0.9, 0.8, 0.7
+    values[[1, 3, 4], 1] = 0.9, 0.6, 0.5
+    values[5, 2] = 0.9
+    found = find_themes(values, NOTHING, centres(), KEYS)
+    assert found[:2] == [Theme((0, 2), 0), Theme((1, 3, 4), 1)]
+    assert sorted(place for theme in found for place in theme.places) == list(range(9))
+    assert all(theme.word is None for theme in found[2:])
+
+
+def test_a_word_whose_clusters_went_to_others_makes_no_theme() -> None:
+    """The first word had four clusters, three of which say more with another; the fourth alone makes no theme."""
+    values = NOTHING.copy()
+    values[:4, 0] = 0.5
+    values[[0, 1, 4, 5], 1] = 0.6, 0.6, 0.1, 0.1
+    values[[2, 6, 7], 2] = 0.6, 0.1, 0.1
+    found = find_themes(values, NOTHING, centres(), KEYS)
+    assert [theme for theme in found if theme.word is not None] == [Theme((0, 1, 4, 5), 1), Theme((2, 6, 7), 2)]
+    assert {place for theme in found if theme.word is None for place in theme.places} == {3, 8}
+
+
+def test_a_cluster_without_a_theme_joins_the_one_that_it_is_near() -> None:
+    """Less is required where a theme exists, and it makes none."""
+    values, near = NOTHING.copy(), NOTHING.copy()
+    values[:2, 0] = 0.9
+    near[2, 0], near[3:6, 1] = 0.2, 0.3
+    found = find_themes(values, near, centres(), KEYS)
+    assert [theme for theme in found if theme.word is not None] == [Theme((0, 1, 2), 0)]
+
+
+def test_the_order_of_clusters_changes_no_theme() -> None:
+    """Also where all are equally far apart and two words say as much: the keys decide."""
+    values = NOTHING.copy()
+    values[:3, :2] = 0.5
+    points = np.vstack([np.eye(3), np.eye(3), -np.eye(3)])
+
+    def themes(order: list[int]) -> set[tuple[frozenset[str], int | None]]:
+        found = find_themes(values[order], NOTHING, [points[i] for i in order], [KEYS[i] for i in order])
+        return {(frozenset(KEYS[order[place]] for place in theme.places), theme.word) for theme in found}
+
+    usual = themes(list(range(9)))
+    for seed in range(5):
+        assert themes(np.random.default_rng(seed).permutation(9).tolist()) == usual
+
+
+def test_what_lies_together_is_one_group() -> None:
+    """Three bundles of directions are three groups; lengths are ignored, and centres without a direction are accepted."""
     rng = np.random.default_rng(7)
     bundles = np.repeat(np.eye(3), [4, 3, 2], axis=0)
-    centres = (bundles + rng.normal(0, 0.05, bundles.shape)) * rng.uniform(0.5, 2, (9, 1))
-    keys = [f"id{place}" for place in range(9)]
-    found = group_clusters(list(centres), keys)
+    points = (bundles + rng.normal(0, 0.05, bundles.shape)) * rng.uniform(0.5, 2, (9, 1))
+    found = group_clusters(list(points), 3)
     assert [found[:4].count(found[0]), found[4:7].count(found[4]), found[7:].count(found[7])] == [4, 3, 2]
-    order = rng.permutation(9)
-    assert group_clusters([centres[i] for i in order], [keys[i] for i in order]) == [found[i] for i in order]
-
-
-def test_where_all_are_equally_far_the_keys_decide() -> None:
-    """Equal distances are taken in the order of the keys, so rows in another order make the same themes."""
-    keys = [f"id{place}" for place in range(6)]
-    centres = dict(zip(keys, np.vstack([np.eye(3), -np.eye(3)]), strict=True))
-
-    def themes(order: list[str]) -> set[frozenset[str]]:
-        found = group_clusters([centres[key] for key in order], order)
-        return {frozenset(key for key, number in zip(order, found, strict=True) if number == own) for own in found}
-
-    assert len(themes(keys)) > 1
-    for seed in range(5):
-        assert themes(np.random.default_rng(seed).permutation(keys).tolist()) == themes(keys)
-
-
-def test_clusters_without_a_direction_are_in_a_theme_too() -> None:
-    """Centres of nothing but zeros, or all alike, are no error."""
-    keys = [f"id{place}" for place in range(6)]
-    assert len(group_clusters([np.zeros(3)] * 6, keys)) == 6
-    assert len(group_clusters([np.ones(3)] * 6, keys)) == 6
-    assert group_clusters([], []) == []
-
-
-def test_real_clusters_have_themes_that_half_of_their_members_say() -> None:
-    """Each theme is called by its own members, by its clusters' subjects, or mixed; no two have one name. One cluster alone
-    gives its label.
-    """
-    texts = sample.texts()
-    ids = [one["insight_id"] for one in sample.insights()]
-    found = cluster_embeddings(sample.vectors())
-    described = describe_clusters(found.labels, found.memberships, sample.vectors(), texts, ids)
-    text_of = dict(zip(ids, texts, strict=True))
-    sizes = Counter(one.theme for one in described)
-    assert 2 <= len(sizes) <= theme_count(len(described)) < len(described)
-    assert len({theme.lower() for theme in sizes}) == len(sizes)
-    for theme in sizes:
-        own = [one for one in described if one.theme == theme]
-        said = [text_of[insight_id] for one in own for insight_id in one.insight_ids]
-        assert theme
-        subjects = " ".join(one.label.partition(EXAMPLES)[0].lower() for one in own)
-        lists_them = all(part in subjects for part in theme.lower().split(", "))
-        assert is_mixed(theme) or lists_them or coverage(theme, said) >= 0.5
-        assert len(own) > 1 or theme == own[0].label
-
-
-def test_a_theme_keeps_its_name_while_it_is_true() -> None:
-    """As a label does; a name that was never true goes."""
-    groups = [
-        [f"{subject} {word} lost" for word in "abcde"] for subject in ("cache", "broker", "offset", "tests", "docs")
-    ]
-    texts = [text for group in groups for text in group]
-    labels = np.repeat(np.arange(5), 5)
-    vectors = np.repeat(np.eye(5, 3, dtype=np.float32) + np.float32(0.01), 5, axis=0)
-    ids = [f"id{place:02}" for place in range(25)]
-    first = describe_clusters(labels, np.ones(25), vectors, texts, ids)
-    theme = next(theme for theme, times in Counter(one.theme for one in first).items() if times > 1)
-    own = [insight_id for one in first if one.theme == theme for insight_id in one.insight_ids]
-    turned = "Lost, e.g. tests"
-    for before, after in ((turned, turned), ("Falcon", theme), ("Broker lost, tests", theme)):
-        again = describe_clusters(labels, np.ones(25), vectors, texts, ids, former_themes={before: own})
-        assert {one.theme for one in again} - ({one.theme for one in first} - {theme}) == {after}
+    assert len(group_clusters([np.zeros(3)] * 6, 2)) == len(group_clusters([np.ones(3)] * 6, 2)) == 6
+    assert group_clusters([], 3) == []
