@@ -29,7 +29,8 @@ _LEADERS_SECONDS_MAX = 60
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Each client of httpx would load the public authorities, which takes 20 ms, and every server of a test is on this machine.
-httpx._transports.default.create_ssl_context = functools.cache(httpx._transports.default.create_ssl_context)
+_transport = vars(httpx._transports.default)
+_transport["create_ssl_context"] = functools.cache(_transport["create_ssl_context"])
 
 # No test fails for the machine's speed.
 hypothesis.settings.register_profile("highwater", deadline=None)
