@@ -78,7 +78,8 @@ class _Window:
     def leading_words(self, labels: IntArray, clusters: Sequence[int]) -> FloatArray:
         """Return the scores of the leading words of each of these clusters, 0 for others: (clusters, words).
 
-        By class-based TF-IDF (Grootendorst 2022) with shares of members as frequencies.
+        By class-based TF-IDF (Grootendorst 2022) with shares of members as frequencies; a word of every text scores 0, since
+        it does not tell clusters apart.
         """
         says = self.roots.says
         read = np.flatnonzero(self.number_of_row >= 0)
@@ -90,7 +91,8 @@ class _Window:
         times = (counts @ says).toarray()
         everywhere = np.bincount(self.number_of_row[read], minlength=says.shape[0]) @ says
         shares = times / np.maximum(np.asarray(counts.sum(axis=1)).reshape(-1, 1), 1)
-        scores = shares * np.log1p(len(read) / np.maximum(everywhere, 1)) * self.roots.weights
+        rarity = np.log(np.maximum(len(read) / np.maximum(everywhere, 1), 1.0))
+        scores = shares * rarity * self.roots.weights
         scores = np.round(np.where(times >= MEMBERS_MIN, scores, 0.0), _DIGITS)
         order = np.argsort(-scores, axis=1, kind="stable")
         np.put_along_axis(scores, order[:, LEADING_WORDS:], 0.0, axis=1)

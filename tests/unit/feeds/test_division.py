@@ -105,6 +105,17 @@ def test_a_shared_subject_alone_makes_no_one_cluster():
     np.testing.assert_array_equal(divide(found, texts).labels, found.labels)
 
 
+def test_words_of_every_text_unite_nothing():
+    """Texts of one template that differ in one word have a cluster for each such word."""
+    found, texts = release_clusters(
+        *(
+            [f"Fix the {part} when the input of case {n} is empty" for n in NUMBERS]
+            for part in ("parser", "cache", "broker")
+        )
+    )
+    np.testing.assert_array_equal(divide(found, texts).labels, found.labels)
+
+
 def test_clusters_that_have_no_subject_together_stay_apart():
     """The same words, each in less than half of the members, do not unite clusters."""
     mixed = [f"{word} {n}" for n, word in zip(NUMBERS, ("cache", "tests", "docs") * 4, strict=True)]
