@@ -25,7 +25,7 @@ _REPLAY = """async (rounds) => {
 # A careless script: it keeps its rows.
 PLANTED = """() => {
   const kept = [];
-  window.leak = (message) => kept.push(JSON.parse(message));
+  window.leak = (message) => kept.push(JSON.parse(message), JSON.parse(message));
 }"""
 
 

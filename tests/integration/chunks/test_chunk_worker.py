@@ -44,8 +44,11 @@ def outcomes(kafka: Kafka) -> list[tuple[str, int, str]]:
 
 
 def rest(worker: Worker, *, loses_state: bool) -> None:
-    """Kill the worker after what it was sent, perhaps rob it of its state, and start it again."""
-    worker.after_ticks(1)
+    """Kill the worker after what it was sent, perhaps rob it of its state, and start it again.
+
+    Ticks are counted over all partitions: after two of them the slowest has applied one.
+    """
+    worker.after_ticks(2)
     worker.end(signal.SIGKILL)
     if loses_state:
         worker.lose_state()
