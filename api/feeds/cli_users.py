@@ -109,7 +109,7 @@ def verdict(document: Mapping[str, Any]) -> str:
         "subscription": "No rebuild is due: the user is subscribed to no channel (`highwater users subscribe`).",
         "activity": (
             "No rebuild is due: the user is not active. A read with a key of the user counts as activity, and "
-            "`POST /api/users/{user}/activity` reports one."
+            f"`POST {_path(document['user_id'])}/activity` reports one."
         ),
         "time": f"No rebuild is due before {document['due_at']}, unless enough new insights arrive earlier.",
         "answer": f"A rebuild is in progress; it has until {document['due_at']}.",

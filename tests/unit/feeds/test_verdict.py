@@ -12,7 +12,7 @@ from highwater.api.feeds.cli_users import verdict
 AT = "2026-11-26T12:00:00Z"
 WAITS = {
     "subscription": "subscribed to no channel",
-    "activity": "not active",
+    "activity": "`POST /api/users/a%2Fb/activity` reports one",
     "time": f"No rebuild is due before {AT}",
     "answer": f"in progress; it has until {AT}",
 }
@@ -21,12 +21,14 @@ WAITS = {
 @pytest.mark.parametrize(("waits_for", "said"), WAITS.items())
 def test_a_user_is_not_due_for_one_reason(waits_for: str, said: str) -> None:
     """Each value of `waits_for` has a sentence, which names the time where there is one."""
-    document: dict[str, Any] = {"due": False, "trigger": None, "waits_for": waits_for, "due_at": AT}
+    document: dict[str, Any] = {"user_id": "a/b", "due": False, "trigger": None, "waits_for": waits_for, "due_at": AT}
     assert said in verdict(document)
 
 
 def test_a_due_rebuild_names_its_trigger() -> None:
     """A due rebuild is shown with its trigger, and every value that the API can answer has a sentence above."""
-    assert "novelty" in verdict({"due": True, "trigger": "novelty", "waits_for": None, "due_at": None})
+    assert "novelty" in verdict(
+        {"user_id": "a/b", "due": True, "trigger": "novelty", "waits_for": None, "due_at": None}
+    )
     values = get_args(get_args(get_type_hints(Pending)["waits_for"])[0])
     assert set(values) == set(WAITS)
