@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 from urllib.parse import quote
 
-from highwater.connectors.kafka.registry_http import CONFLICT, NOT_FOUND, RegistryConnection, RegistryRefusedError
+from highwater.connectors.kafka.registry_http import CONFLICT, RegistryConnection, RegistryRefusedError
 from highwater.schemas.avro_files import schema_text
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import CatalogueMismatchError, ConfigurationError, UnknownSchemaError
@@ -134,47 +134,28 @@ def _add(registry: RegistryConnection, topic: Topic, text: str) -> int:
 
 
 def _id_of(registry: RegistryConnection, topic: Topic) -> int:
-    try:
-        found = registry.ask("POST", f"subjects/{_quoted(topic.subject)}", _written(schema_text(topic.schema)))
-    except RegistryRefusedError as error:
-        if error.status == NOT_FOUND:
-            raise ConfigurationError(f"{topic.schema} is not registered; run `highwater init`") from error
-        raise
+    found = registry.find("POST", f"subjects/{_quoted(topic.subject)}", _written(schema_text(topic.schema)))
+    if found is None:
+        raise ConfigurationError(f"{topic.schema} is not registered; run `highwater init`")
     return int(found["id"])
 
 
 def _text_of(registry: RegistryConnection, schema_id: int) -> str:
-    try:
-        found = registry.ask("GET", f"schemas/ids/{schema_id}")
-    except RegistryRefusedError as error:
-        if error.status == NOT_FOUND:
-            raise UnknownSchemaError(schema_id) from error
-        raise
-    if found.get("schemaType", "AVRO") != "AVRO":
+    found = registry.find("GET", f"schemas/ids/{schema_id}")
+    if found is None or found.get("schemaType", "AVRO") != "AVRO":
         raise UnknownSchemaError(schema_id)
     return str(found["schema"])
 
 
 def _versions_of(registry: RegistryConnection, topic: Topic) -> list[tuple[int, int, str]]:
-    path = f"subjects/{_quoted(topic.subject)}/versions"
-    try:
-        versions = registry.ask("GET", path)
-    except RegistryRefusedError as error:
-        if error.status == NOT_FOUND:
-            return []
-        raise
-    held = [registry.ask("GET", f"{path}/{version}") for version in versions]
+    held = registry.versions_of(topic.subject)
     return [(int(one["version"]), int(one["id"]), str(one["schema"])) for one in held]
 
 
 def _is_compatible(registry: RegistryConnection, topic: Topic) -> bool:
     path = f"compatibility/subjects/{_quoted(topic.subject)}/versions/latest"
-    try:
-        return bool(registry.ask("POST", path, _written(schema_text(topic.schema)))["is_compatible"])
-    except RegistryRefusedError as error:
-        if error.status == NOT_FOUND:
-            return True
-        raise
+    found = registry.find("POST", path, _written(schema_text(topic.schema)))
+    return found is None or bool(found["is_compatible"])
 
 
 def _quoted(subject: str) -> str:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection, RemoteDisconnected
 from typing import Any, NamedTuple, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from highwater.schemas.errors import AccessRefusedError, UnavailableError
 from highwater.streams.access import (
@@ -100,6 +100,21 @@ class RegistryConnection:
             told = str(error) or type(error).__name__
             raise UnavailableError(f"the schema registry does not answer: {told}") from error
         raise _refusal(answer)
+
+    def find(self, method: str, path: str, body: object = None) -> Any | None:
+        """Return the registry's JSON answer, None if what is requested does not exist; errors as of `ask`."""
+        try:
+            return self.ask(method, path, body)
+        except RegistryRefusedError as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
+
+    def versions_of(self, subject: str) -> list[Mapping[str, Any]]:
+        """Return every version of a subject, the oldest first; none if it was never registered; errors as of `ask`."""
+        path = f"subjects/{quote(subject, safe='')}/versions"
+        numbers = self.find("GET", path) or []
+        return [self.ask("GET", f"{path}/{number}") for number in sorted(map(int, numbers))]
 
     def _answered(self, method: str, path: str, data: bytes | None) -> _Answer:
         attempt = 0

@@ -68,17 +68,10 @@ async def described_subject(access: RegistryAccess | None, name: str) -> Subject
 
 
 def _described(access: RegistryAccess, name: str) -> Subject | None:
-    path = f"subjects/{quote(name, safe='')}/versions"
     with RegistryConnection(access) as registry:
-        try:
-            numbers = registry.ask("GET", path)
-        except RegistryRefusedError as error:
-            if error.status == NOT_FOUND:
-                return None
-            raise
-        if not numbers:
+        found = registry.versions_of(name)
+        if not found:
             return None
-        found = [registry.ask("GET", f"{path}/{number}") for number in sorted(map(int, numbers))]
         compatibility = _compatibility(registry, name)
     versions = tuple(
         Version(int(one["version"]), int(one["id"]), str(one.get("schemaType") or AVRO), str(one["schema"]))
@@ -90,11 +83,9 @@ def _described(access: RegistryAccess, name: str) -> Subject | None:
 def _compatibility(registry: RegistryConnection, name: str) -> str | None:
     """Return the level of a subject, or the registry's default if it has none."""
     for path in (f"config/{quote(name, safe='')}", "config"):
-        try:
-            return str(registry.ask("GET", path)["compatibilityLevel"])
-        except RegistryRefusedError as error:
-            if error.status != NOT_FOUND:
-                raise
+        found = registry.find("GET", path)
+        if found is not None:
+            return str(found["compatibilityLevel"])
     return None
 
 
