@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.command.client import any_key, api_client, ask_api, request
+from highwater.api.command.client import any_key, api_client, ask_api, path_segment, request
 from highwater.api.command.command import FAILED, INTERRUPTED, CommandFailedError, Group, json_option
 from highwater.api.command.connection import own_settings
 from highwater.api.command.terminal import print_json, print_result, print_table, printable, warn
@@ -201,7 +201,7 @@ def _waited(client: httpx.Client, accepted: dict[str, Any], sources: int, timeou
 
     from highwater.streams.clock import monotonic_seconds
 
-    path = f"/api/chunks/ingest/{_quoted(accepted['ingest_id'])}"
+    path = f"/api/chunks/ingest/{path_segment(accepted['ingest_id'], 'INGEST_ID')}"
     headers = {"X-Min-Position": ",".join(accepted["positions"])}
     until = monotonic_seconds() + timeout_seconds
     try:
@@ -228,12 +228,6 @@ def _waited(client: httpx.Client, accepted: dict[str, Any], sources: int, timeou
         click.get_current_context().exit(INTERRUPTED)
 
 
-def _quoted(text: str) -> str:
-    from urllib.parse import quote
-
-    return quote(text, safe="")
-
-
 _COUNTERS = ("inserted", "updated", "unchanged", "failures", "orphaned")
 
 
@@ -248,7 +242,7 @@ def _report_line(found: dict[str, Any]) -> str:
 @json_option
 def show(ingest_id: str, as_json: bool) -> None:
     """Show the report of ingest INGEST_ID: counters, sources and rejected chunks."""
-    found = ask_api("GET", f"/api/chunks/ingest/{_quoted(ingest_id)}")
+    found = ask_api("GET", f"/api/chunks/ingest/{path_segment(ingest_id, 'INGEST_ID')}")
     if as_json:
         print_json(found)
         return

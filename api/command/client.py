@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import click
 
@@ -84,6 +85,17 @@ def ask_api(method: str, path: str, **more: Any) -> Any:
     settings = own_settings()
     with api_client(settings, any_key(settings)) as client:
         return request(client, method, path, **more).json()
+
+
+def path_segment(value: str, name: str) -> str:
+    """Return the value of an argument as a segment of a path.
+
+    Raises:
+        click.UsageError: it is empty, so the path would name something else.
+    """
+    if not value:
+        raise click.UsageError(f"{name} is empty", click.get_current_context())
+    return quote(value, safe="")
 
 
 def ask_pages(path: str, member: str, limit: int, parameters: Mapping[str, str]) -> list[Any]:

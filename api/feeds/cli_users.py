@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 import click
 
-from highwater.api.command.client import ask_api, ask_pages
+from highwater.api.command.client import ask_api, ask_pages, path_segment
 from highwater.api.command.command import Group, json_option
 from highwater.api.command.terminal import print_json, print_result, print_table, printable
 
@@ -120,7 +119,7 @@ def verdict(document: Mapping[str, Any]) -> str:
 def _change_subscriptions(method: str, user: str, channels: Sequence[str], *, as_json: bool) -> None:
     positions: list[str] = []
     for channel in dict.fromkeys(channels):
-        answer = ask_api(method, f"{_path(user)}/subscriptions/{_segment(channel, 'CHANNEL')}")
+        answer = ask_api(method, f"{_path(user)}/subscriptions/{path_segment(channel, 'CHANNEL')}")
         positions += answer["positions"]
     if as_json:
         print_json({"positions": positions})
@@ -129,11 +128,4 @@ def _change_subscriptions(method: str, user: str, channels: Sequence[str], *, as
 
 
 def _path(user: str) -> str:
-    return f"/api/users/{_segment(user, 'USER')}"
-
-
-def _segment(value: str, name: str) -> str:
-    """Return a value as a segment of a path, which cannot be empty."""
-    if not value:
-        raise click.UsageError(f"{name} is empty", click.get_current_context())
-    return quote(value, safe="")
+    return f"/api/users/{path_segment(user, 'USER')}"

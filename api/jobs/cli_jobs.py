@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from highwater.api.command.client import any_key, api_client, ask_api, ask_pages, check, key_for, request
+from highwater.api.command.client import any_key, api_client, ask_api, ask_pages, check, key_for, path_segment, request
 from highwater.api.command.command import FAILED, INTERRUPTED, CommandFailedError, Group, json_option
 from highwater.api.command.connection import database as open_database
 from highwater.api.command.connection import own_settings, stack_settings
@@ -116,11 +116,9 @@ def list_jobs(
     organization_id: str, status: str | None, kind: str | None, user_id: str | None, limit: int, as_json: bool
 ) -> None:
     """List the jobs of an organization, the newest first."""
-    from urllib.parse import quote
-
     wanted = {"status": status, "kind": kind, "user_id": user_id}
     given = {name: value for name, value in wanted.items() if value is not None}
-    path = f"/api/organizations/{quote(organization_id, safe='')}/jobs"
+    path = f"/api/organizations/{path_segment(organization_id, '--organization')}/jobs"
     found = ask_pages(path, "jobs", limit, given)
     columns = ("job_id", "kind", "status", "progress_pct", "user_id", "created_at", "error")
     print_list(found, columns, as_json=as_json, right=("progress_pct",))
@@ -212,9 +210,7 @@ def restart_failed(
 
     Without --execute it shows how many there are, why they failed, and which would be restarted.
     """
-    from urllib.parse import quote
-
-    path = f"/api/organizations/{quote(organization_id, safe='')}/jobs/restart"
+    path = f"/api/organizations/{path_segment(organization_id, '--organization')}/jobs/restart"
     asked = {"reason": reason, "step": step, "kind": kind, "user_id": user_id, "from": begin, "to": end}
     found = ask_restarts(path, asked, execute=execute)
     columns = ("job_id", "kind", "user_id", "failed_at", "steps_done", "error")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import quote
 
 import click
 
-from highwater.api.command.client import ask_api
+from highwater.api.command.client import ask_api, path_segment
 from highwater.api.command.command import Group, json_option
 from highwater.api.command.terminal import print_result
 
@@ -27,5 +26,5 @@ def finalize(match: str, score: str, as_json: bool) -> None:
     if goals is None:
         raise click.UsageError(f"{score!r} is not HOME:AWAY goals, such as 2:1", click.get_current_context())
     body = {"home_goals": int(goals[1]), "away_goals": int(goals[2])}
-    answer = ask_api("POST", f"/api/matches/{quote(match, safe='')}/finalize", json=body)
+    answer = ask_api("POST", f"/api/matches/{path_segment(match, 'MATCH')}/finalize", json=body)
     print_result(answer, as_json=as_json, line=answer["positions"][0])

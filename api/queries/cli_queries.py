@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 import click
 
-from highwater.api.command.client import ask_api, ask_pages
+from highwater.api.command.client import ask_api, ask_pages, path_segment
 from highwater.api.command.command import Group, json_option
 from highwater.api.command.restarts import ask_restarts, restart_options, show_restarts
 from highwater.api.command.terminal import print_json, print_list, print_result, print_table, warn
@@ -44,7 +43,7 @@ def queries() -> None:
 @json_option
 def list_queries(user: str, limit: int, as_json: bool) -> None:
     """List the queries of USER, the newest first."""
-    found = ask_pages(f"/api/users/{quote(user, safe='')}/queries", "queries", limit, {})
+    found = ask_pages(f"/api/users/{path_segment(user, 'USER')}/queries", "queries", limit, {})
     print_list(found, _COLUMNS, as_json=as_json)
 
 
@@ -53,7 +52,7 @@ def list_queries(user: str, limit: int, as_json: bool) -> None:
 @json_option
 def show(request_id: str, as_json: bool) -> None:
     """Show query REQUEST_ID: each stage and each call of the model, with its attempts, tokens, cost and position."""
-    document = ask_api("GET", f"/api/query/{quote(request_id, safe='')}/timeline")
+    document = ask_api("GET", f"/api/query/{path_segment(request_id, 'REQUEST_ID')}/timeline")
     if as_json:
         print_json(document)
         return
@@ -70,7 +69,7 @@ def show(request_id: str, as_json: bool) -> None:
 @json_option
 def cancel(request_id: str, as_json: bool) -> None:
     """Cancel query REQUEST_ID in whichever stage it is; one that has ended stays as it is."""
-    answer = ask_api("POST", f"/api/query/{quote(request_id, safe='')}/cancel")
+    answer = ask_api("POST", f"/api/query/{path_segment(request_id, 'REQUEST_ID')}/cancel")
     print_result(answer, as_json=as_json, line=answer["request_id"])
 
 
@@ -86,7 +85,7 @@ def cancel(request_id: str, as_json: bool) -> None:
 @json_option
 def restart(request_id: str, stage: str, as_json: bool) -> None:
     """Start a new query from a stage of query REQUEST_ID, and print its id."""
-    answer = ask_api("POST", f"/api/query/{quote(request_id, safe='')}/restart", json={"stage": stage})
+    answer = ask_api("POST", f"/api/query/{path_segment(request_id, 'REQUEST_ID')}/restart", json={"stage": stage})
     print_result(answer, as_json=as_json, line=answer["request_id"])
 
 
