@@ -64,24 +64,24 @@ class OpenLetters:
             UnavailableError: Kafka or the registry does not answer.
         """
         ranges = await log_ranges_of(self._admin, [*self._topics, HANDLED])
-        await self._read_deeds({place: held for place, held in ranges.items() if place[0] == HANDLED})
+        await self._read_handled({place: held for place, held in ranges.items() if place[0] == HANDLED})
         letters = {place: held for place, held in ranges.items() if place[0] != HANDLED and held.low < held.high}
         return count_open(letters, self._handled)
 
-    async def _read_deeds(self, ranges: Mapping[Place, LogRange]) -> None:
+    async def _read_handled(self, ranges: Mapping[Place, LogRange]) -> None:
         spans = {
             place: LogRange(max(held.low, self._read.get(place, 0), held.high - HANDLED_MAX), held.high)
             for place, held in ranges.items()
         }
         if any(span.low < span.high for span in spans.values()):
             self._decoder = self._decoder or await Decoder.of(HANDLED, self._registry)
-            for letter in await asyncio.to_thread(self._deeds, self._decoder, spans):
+            for letter in await asyncio.to_thread(self._handled_letters, self._decoder, spans):
                 self._handled[letter] = None
             while len(self._handled) > HANDLED_MAX:
                 del self._handled[next(iter(self._handled))]
         self._read = {place: held.high for place, held in ranges.items()}
 
-    def _deeds(self, decoder: Decoder, spans: Mapping[Place, LogRange]) -> list[Position]:
+    def _handled_letters(self, decoder: Decoder, spans: Mapping[Place, LogRange]) -> list[Position]:
         found = []
         reader = open_reader(self._client)
         try:

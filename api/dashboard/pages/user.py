@@ -87,8 +87,8 @@ async def _user(view: View, user: str) -> None:
         note("This key is bound to another user.")
         return
     heading(user)
-    deeds = _Deeds(view, user)
-    deeds.build()
+    actions = _UserActions(view, user)
+    actions.build()
     tiles = ui.html("", sanitize=False).classes("full-width")
     with ui.element("div").classes("hw-two"):
         due = ui.html("", sanitize=False).classes("hw-card")
@@ -106,7 +106,7 @@ async def _user(view: View, user: str) -> None:
         )
         told = why(row.facts(by_channel), len(by_channel), view.policy, services.clock())
         set_html(tiles, _tiles(row, by_channel, services.clock()))
-        deeds.show(row.cluster_version, by_channel)
+        actions.show(row.cluster_version, by_channel)
         set_html(due, _due(row, told))
         set_html(pending, _pending(by_channel, sees_all=view.sees_all))
         set_html(demands, _demands(user, demanded))
@@ -115,7 +115,7 @@ async def _user(view: View, user: str) -> None:
     view.live(_REFRESH_SECONDS, refresh)
 
 
-class _Deeds:
+class _UserActions:
     """The actions on a user: rebuild now, and erase the user's data."""
 
     def __init__(self, view: View, user: str) -> None:

@@ -33,7 +33,7 @@ def put_letter(product: Any, key: str, reason: str) -> str:
     return key
 
 
-def deeds(product: Any, key: str) -> int:
+def times_sent(product: Any, key: str) -> int:
     """How often the letter of a key was sent again: records of the topic it came from."""
     return sum(record.key() == key.encode() for record in product.records(TOPIC))
 
@@ -55,12 +55,12 @@ def test_an_admin_sends_a_dead_letter_again(guarded, product, letter):
     select_last(page)
     page.get_by_role("button", name="Send the selected again").click()
     page.get_by_role("button", name="Back").click()
-    assert deeds(product, letter) == 0
+    assert times_sent(product, letter) == 0
     page.get_by_role("button", name="Send the selected again").click()
     page.get_by_role("button", name="Redrive", exact=True).click()
     page.get_by_role("button", name="Do it now").click()
     expect(page.get_by_text("sent again: 1")).to_be_visible()
-    assert deeds(product, letter) == 1
+    assert times_sent(product, letter) == 1
     expect(page.locator(ROWS, has_text="redriven by").first).to_be_visible()
     page.context.close()
 
@@ -83,7 +83,7 @@ def test_a_letter_is_edited_and_sent(guarded, product, letter):
     expect(confirmation).to_contain_text(f'user_id: null → "{letter}"')
     confirmation.get_by_role("button", name="Send the edited event").click()
     expect(page.get_by_text("Sent as")).to_contain_text(f"{TOPIC}/")
-    assert deeds(product, letter) == 1
+    assert times_sent(product, letter) == 1
     page.context.close()
 
 
@@ -102,10 +102,10 @@ def test_a_reason_is_redriven_in_bulk(guarded, product):
         page.get_by_role("button", name="Redrive all found").click()
         expect(page.get_by_role("dialog")).to_contain_text("3 dead letters of jobs.role-changed are sent")
         page.get_by_role("button", name="Redrive", exact=True).click()
-        assert [deeds(product, key) for key in keys] == [0, 0, 0]
+        assert [times_sent(product, key) for key in keys] == [0, 0, 0]
         page.get_by_role("button", name=button).click()
         expect(page.get_by_text(told)).to_be_visible()
-    assert [deeds(product, key) for key in (*keys, other)] == [1, 1, 1, 0]
+    assert [times_sent(product, key) for key in (*keys, other)] == [1, 1, 1, 0]
     expect(page.get_by_text("The filter finds no dead letter")).to_be_visible()
     page.context.close()
 
@@ -131,7 +131,7 @@ def test_a_drop_takes_the_typed_topic(guarded, product):
 
 
 @pytest.mark.parametrize("who", ["viewer", "editor"])
-def test_nobody_else_is_offered_the_deeds(guarded, letter, who):
+def test_nobody_else_is_offered_the_actions(guarded, letter, who):
     """They read dead letters, as they read topics; they neither send nor drop, and run no backtest."""
     context = guarded.signed_in(who)
     page = guarded.browser.page(LETTERS, context)
@@ -292,7 +292,7 @@ def test_who_signed_out_does_nothing_more(guarded, product, letter):
     page.get_by_role("button", name="Redrive", exact=True).click()
     page.get_by_role("button", name="Do it now").click()
     expect(page.get_by_text("signed out")).to_be_visible()
-    assert deeds(product, letter) == 0
+    assert times_sent(product, letter) == 0
     context.close()
 
 
