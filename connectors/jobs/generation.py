@@ -65,7 +65,7 @@ from highwater.streams.jobs.local_deck import local_deck_answer
 from highwater.streams.jobs.progress import OUTLINE_READY, SLIDE_COMPLETED, SLIDE_STARTED, ProgressReport
 from highwater.streams.jobs.questions import normalised
 from highwater.streams.models.answers import UnusableAnswerError, clean_text, json_object_in
-from highwater.streams.queries.words import subject_words, words_of
+from highwater.streams.queries.words import subject_words, words_needed, words_of
 
 # The part of a job's documents that is read, from the beginning of each, which gives its subject: 1,000 pages of text,
 # which are searched for each slide in some 0.3 s.
@@ -307,7 +307,7 @@ def _is_near(chunk: Result, words: Sequence[str]) -> bool:
     groups = {group for word in words if (group := words_of(word))}
     held = words_of(f"{chunk.title or ''} {chunk.content}")
     shared = sum(not group.isdisjoint(held) for group in groups)
-    return shared >= min(2, max(1, len(groups) - 1)) and (not chunk.similarity or chunk.similarity >= _SIMILARITY_MIN)
+    return shared >= words_needed(len(groups)) and (not chunk.similarity or chunk.similarity >= _SIMILARITY_MIN)
 
 
 def _sections(chunked: Chunked, bytes_max: int) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from highwater.streams.queries.asked_kind import DATE, AskedKind, asked_kind, asked_value
 from highwater.streams.queries.asked_kind import NAME as PERSON_NAME
 from highwater.streams.queries.shown import words_shared
-from highwater.streams.queries.words import VERSION, months_of, subject_words, words_of
+from highwater.streams.queries.words import VERSION, months_of, subject_words, words_needed, words_of
 
 # An answer is read at a glance.
 SHOWN_MAX = 5
@@ -25,9 +25,6 @@ _NEAR_BEST, _SHARE_MIN = 0.6, 0.3
 # A source that names a thing of the requested kind comes first if it shares at least this part of what the best one
 # shares.
 _NEAR_NAMING = 0.5
-# With at least this many meaningful words in the question, a source must share two, however near it is: one alone is
-# chance.
-_WORDS_OF_TWO = 3
 # A word that no source has counts at most as two ordinary ones: otherwise one stray word would suppress all sources.
 _ABSENT_WEIGHT_MAX = 2.0
 
@@ -83,7 +80,7 @@ def nearest(query: str, words_wanted: frozenset[str], elements: Sequence[Element
         elements = dated
         words_wanted = frozenset(word for word in words_wanted if not word.isdigit())
     groups = {group for word in subject_words(query) if (group := words_of(word) & words_wanted)}
-    least = 2 if len(groups) >= _WORDS_OF_TWO else 1
+    least = words_needed(len(groups))
     elements = [one for one in elements if sum(not group.isdisjoint(one.words) for group in groups) >= least]
     names, unnamed = _names_of(query, elements)
     value = asked_value(query)

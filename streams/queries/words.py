@@ -14,6 +14,8 @@ VERSION = re.compile(r"\d{1,9}(?:\.\d{1,9}){1,5}")
 # So is a date: the 12th of December is not Debian 12. A year and a month have it.
 _DAY = re.compile(r"(?<![\w-])(?:19|20)\d\d-[01]\d-[0-3]\d(?![\w-])")
 _CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z]{2})(?=[A-Z][a-z])")
+# With at least this many meaningful words in a question, a text must share two.
+_WORDS_OF_TWO = 3
 # Synonyms in texts about changes; the first names the group.
 SAME = (
     ("update", "upgrade", "bump"),
@@ -148,6 +150,13 @@ MONTHS = (
 )
 _MONTH_OF_YEAR = re.compile(rf"\b({'|'.join(MONTHS)}),? ((?:19|20)\d\d)\b", re.IGNORECASE)
 _HOW_MANY = re.compile(r"\bhow (?:many|often)\b", re.IGNORECASE)
+
+
+def words_needed(count: int) -> int:
+    """Return how many of a question's meaningful words a text must share, however near it is: of three or more one alone is
+    chance.
+    """
+    return 2 if count >= _WORDS_OF_TWO else 1
 
 
 def subject_words(query: str) -> list[str]:
