@@ -46,11 +46,16 @@ class Standing:
     truncated: Truncation | None = None
 
     @property
+    def is_truncated(self) -> bool:
+        """Return whether the log lost its tail."""
+        return self.truncated is not None or (not self.recreated and (self.next or 0) > self.range.high)
+
+    @property
     def problem(self) -> str | None:
         """Return why the partition is not read."""
         if self.truncated is not None:
             return self.truncated.text
-        if not self.recreated and (self.next or 0) > self.range.high:
+        if self.is_truncated:
             return (
                 f"{self.topic}/{self.partition} ends at offset {self.range.high}, before {self.next}, to where it was read:"
                 f" Kafka lost its tail; `{COMMAND}` shows what can be repaired"
@@ -85,6 +90,11 @@ class GroupLag:
     def stopped(self) -> tuple[Stopped, ...]:
         """Return its partitions that are not read because of too many bad events."""
         return tuple(standing.stopped for standing in self.standings if standing.stopped is not None)
+
+    @property
+    def is_truncated(self) -> bool:
+        """Return whether the log of one of its partitions lost its tail."""
+        return any(standing.is_truncated for standing in self.standings)
 
     @property
     def problem(self) -> str | None:

@@ -22,7 +22,7 @@ from highwater.connectors.kafka.reading import open_reader, read_spans
 from highwater.connectors.kafka.statements import QUERIES
 from highwater.connectors.postgres.pool import STATEMENT_SECONDS_MAX, Connection, Row, fetched, transaction
 from highwater.schemas.envelope import iso_from_ms
-from highwater.schemas.errors import HighwaterError, UnavailableError
+from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.wording import counted
 
@@ -78,10 +78,6 @@ class LogTruncatedError(UnavailableError):
     """Kafka lost the tail of a partition. Run `highwater repair-log`."""
 
     retry_after_ms = 60_000
-
-
-class LostPositionError(HighwaterError):
-    """The record at this position was lost with the tail of the log. Read without the position, or write it again."""
 
 
 def beyond_end(stored: Mapping[Place, int], ends: Mapping[Place, int]) -> dict[Place, int]:
@@ -180,8 +176,10 @@ async def look(
     highest = {
         (row["topic"], row["partition"]): row["next"] for row in rows if ids.get(row["topic"]) == row["topic_id"]
     }
+    foreign = {row["topic"] for row in rows if ids.get(row["topic"]) != row["topic_id"]}  # recreated: another log
     for place, next_ in (positions or {}).items():
-        highest[place] = max(next_, highest.get(place, 0))
+        if place[0] not in foreign:
+            highest[place] = max(next_, highest.get(place, 0))
     ends = await admin.log_ends(highest) if highest else {}
     beyond = beyond_end(highest, ends)
     async with transaction(pool) as tx:

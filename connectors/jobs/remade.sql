@@ -1,0 +1,11 @@
+-- Events that a log lost, made again from the rows that they left (connectors/remaking.py). $1 lost positions; to move rows, $1 their
+-- former positions and $2 the new ones.
+
+-- name: remade_jobs
+SELECT position, job_id::text AS job_id, kind, organization_id, user_id, args::text AS args,
+       (extract(epoch FROM created_at) * 1000)::bigint AS ts, expires_ms AS expires_at
+FROM jobs WHERE position = ANY ($1::text[]) ORDER BY split_part(position, '/', 3)::bigint
+
+-- name: move_jobs
+UPDATE jobs SET position = moved.now
+FROM unnest($1::text[], $2::text[]) AS moved (before, now) WHERE position = moved.before
