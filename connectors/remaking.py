@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from highwater.connectors.kafka.producer import AcceptedRecord
 from highwater.connectors.postgres.pool import Connection, Row
 from highwater.schemas.positions import Position, parse_position
 
@@ -33,13 +34,15 @@ class Remake:
         select: returns the fields of each event, in the order in which they are published. With `move` it gets the lost
             positions as texts and also returns `position`, else the time in ms since 1970 of the last record that is left.
         left_out: what cannot be made again, for the operator.
-        move: $1 former positions, $2 new ones, as texts; None if the rows keep none.
+        move: $1 former positions, $2 new ones, as texts, $3 the broker's times of these in ms since 1970; None if rows keep none.
+        more_moves: further statements of the same arguments.
         event: makes the event of a row; its columns are the fields if it is left out.
     """
 
     select: str
     left_out: str
     move: str | None = None
+    more_moves: Sequence[str] = ()
     event: Callable[[Row], Mapping[str, Any]] = _fields_of
 
     async def remade(self, tx: Connection, positions: Sequence[Position], since_ms: int) -> list[Remade]:
@@ -49,10 +52,11 @@ class Remake:
         rows = await tx.fetch(self.select, list(map(str, positions)))
         return [Remade(parse_position(row["position"]), self.event(row)) for row in rows]
 
-    async def moved(self, tx: Connection, moves: Mapping[Position, Position]) -> None:
-        """Give rows their new positions."""
-        if self.move is not None and moves:
-            await tx.execute(self.move, list(map(str, moves)), list(map(str, moves.values())))
+    async def moved(self, tx: Connection, moves: Mapping[Position, AcceptedRecord]) -> None:
+        """Give rows their new positions and the times of these."""
+        times = [accepted.arrived_ms for accepted in moves.values()]
+        for statement in () if self.move is None else (self.move, *self.more_moves):
+            await tx.execute(statement, list(map(str, moves)), list(map(str, moves.values())), times)
 
 
 # Of topics without a remake.

@@ -9,9 +9,16 @@ FROM unnest($1::text[]) AS lost (position) JOIN insights
 ORDER BY source_offset
 
 -- name: move_insights
-UPDATE insights SET source_offset = split_part(moved.now, '/', 3)::bigint
-FROM unnest($1::text[], $2::text[]) AS moved (before, now)
+UPDATE insights SET source_offset = split_part(moved.now, '/', 3)::bigint, arrived_at = to_timestamp(moved.arrived_ms / 1000.0)
+FROM unnest($1::text[], $2::text[], $3::bigint[]) AS moved (before, now, arrived_ms)
 WHERE source_partition = split_part(moved.before, '/', 2)::int AND source_offset = split_part(moved.before, '/', 3)::bigint
+
+-- name: move_channels
+UPDATE channels AS c SET last_arrived_at = greatest(c.last_arrived_at, moved.at)
+FROM (SELECT channel_id, max(arrived_at) AS at FROM unnest($1::text[], $2::text[], $3::bigint[]) AS moved (before, now, arrived_ms)
+      JOIN insights ON source_partition = split_part(now, '/', 2)::int AND source_offset = split_part(now, '/', 3)::bigint
+      GROUP BY channel_id) AS moved
+WHERE c.channel_id = moved.channel_id
 
 -- name: remade_retractions
 SELECT insight_id, channel_id, (extract(epoch FROM retracted_at) * 1000)::bigint AS ts

@@ -120,6 +120,7 @@ class Statements(TypedDict):
     texts_of_remaining: str
     remade_insights: str
     move_insights: str
+    move_channels: str
     remade_retractions: str
     remade_subscriptions: str
     remade_plans: str

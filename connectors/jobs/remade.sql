@@ -1,5 +1,5 @@
 -- Events that a log lost, made again from the rows that they left (connectors/remaking.py). $1 lost positions; to move rows, $1 their
--- former positions and $2 the new ones.
+-- former positions, $2 the new ones, $3 the broker's times there in ms since 1970.
 
 -- name: remade_jobs
 SELECT position, job_id::text AS job_id, kind, organization_id, user_id, args::text AS args,
@@ -7,5 +7,6 @@ SELECT position, job_id::text AS job_id, kind, organization_id, user_id, args::t
 FROM jobs WHERE position = ANY ($1::text[]) ORDER BY split_part(position, '/', 3)::bigint
 
 -- name: move_jobs
-UPDATE jobs SET position = moved.now
-FROM unnest($1::text[], $2::text[]) AS moved (before, now) WHERE position = moved.before
+UPDATE jobs SET position = moved.now, arrived_ms = moved.arrived_ms
+FROM unnest($1::text[], $2::text[], $3::bigint[]) AS moved (before, now, arrived_ms)
+WHERE position = moved.before

@@ -103,7 +103,10 @@ class BatchConsumer:
         self._has_joined = False
         self._assignments = 0  # counts them, so that a change during a poll is detected
         self._has_strayed = False  # records were read and not stored: read again from the stored position
-        self._doubted: set[Place] = set()  # partitions whose log does not continue at our position, says Kafka
+        self._doubted: set[Place] = set()  # partitions whose log does not continue at our position
+        self._before: dict[
+            Place, int
+        ] = {}  # the leader epoch of the record before our position, until it was read again
         self._is_ending = False
         self._is_said = False
         self._idle = threading.Event()
@@ -228,9 +231,12 @@ class BatchConsumer:
         loaded, epochs = asyncio.run_coroutine_threadsafe(self._load(places), self._loop).result()
         self._owned, self._epochs = places, epochs
         self._next = {place: stored.next for place, stored in loaded.items()}
+        self._before = {place: epoch for place, (_, epoch) in loaded.items() if epoch is not None}
         self._has_joined, self._has_strayed = True, False
         self._assignments += 1
-        assigned = [_assigned(place, stored) for place, stored in loaded.items()]
+        # From the record before the position on, if its epoch is known: librdkafka compares epochs when the leader changes
+        # while it reads, and not of a position that a member of a group is assigned.
+        assigned = [TopicPartition(*place, next_ - (place in self._before)) for place, next_ in self._next.items()]
         self._consumer.assign(assigned)
         # librdkafka keeps a partition paused over its reassignment. None may be paused here: what `_poll_paused` reads
         # of them is read again afterwards.
@@ -280,7 +286,7 @@ class BatchConsumer:
 
     def _on_lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._rest.end(self._loop.time())
-        self._owned, self._next, self._held_back, self._uncommitted = [], {}, {}, {}
+        self._owned, self._next, self._held_back, self._uncommitted, self._before = [], {}, {}, {}, {}
         self._assignments += 1
         self._consumer.unassign()
         self._loop.call_soon_threadsafe(self._guard.release)
@@ -363,8 +369,7 @@ class BatchConsumer:
         return records
 
     def _read_on(self, count: int) -> list[Record]:
-        messages = self._consumer.consume(count, timeout=_POLL_SECONDS)
-        return [record_of(message) for message in messages if not self._is_error(message)]
+        return self._records(self._consumer.consume(count, timeout=_POLL_SECONDS))
 
     def _close(self) -> None:
         self._rest.end(self._loop.time())
@@ -411,7 +416,25 @@ class BatchConsumer:
             # A rebalance came between them: it is unknown which were read under the old assignment.
             self._has_strayed = True
             return []
-        return [record_of(message) for message in messages if not self._is_error(message)]
+        return self._records(messages)
+
+    def _records(self, messages: Sequence[Message]) -> list[Record]:
+        read = [message for message in messages if not self._is_error(message)]
+        if self._before:
+            read = [message for message in read if not self._is_before(message)]
+        # All are read again once it is known whether the log continues where it was read.
+        return [] if self._doubted else [record_of(message) for message in read]
+
+    def _is_before(self, message: Message) -> bool:
+        """Return whether this is the record before our position, and compare the leader epoch that it had."""
+        place = (str(message.topic()), message.partition() or 0)
+        epoch = self._before.pop(place, None)
+        if epoch is None or (message.offset() or 0) >= self._next[place]:
+            return False  # a compacted log may not have it any more
+        if message.leader_epoch() != epoch:
+            self._doubted.add(place)
+            self._has_strayed = True
+        return True
 
     def _is_calm(self) -> bool:
         """Return whether the event loop has nothing to check every second: no problem and no stopped partition."""
@@ -669,13 +692,6 @@ class BatchConsumer:
             self._is_said = True
         self._problem = problem
         CONSUMER_UP.labels(self.group).set(0 if problem else 1)
-
-
-def _assigned(place: Place, stored: Stored) -> TopicPartition:
-    """Return the place from which a partition is read, with the epoch by which Kafka checks that its log continues there."""
-    if stored.leader_epoch is None:
-        return TopicPartition(*place, stored.next)
-    return TopicPartition(*place, stored.next, leader_epoch=stored.leader_epoch)
 
 
 def without_overtaken(records: Sequence[Record], epochs: Epochs) -> tuple[list[Record], dict[Place, dict[int, Epoch]]]:

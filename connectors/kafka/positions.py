@@ -65,7 +65,8 @@ async def load(
             continue
         if row["topic_id"] != topic_ids[row["topic"]]:
             raise recreated(group, row["topic"])
-        found[place] = Stored(row["next"], row["leader_epoch"])
+        # Retention has deleted the record before the position: there is nothing to compare.
+        found[place] = Stored(row["next"], row["leader_epoch"] if row["next"] > lows[place] else None)
         if row["next"] < lows[place]:
             found[place] = Stored(lows[place])
             await tx.execute(QUERIES["skip_to"], group, *place, lows[place])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from highwater.connectors.kafka.positions import Place
 from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX
+from highwater.streams.telemetry import get_log
 
 # librdkafka's default is CRC32; Java, aiokafka and Faust use murmur2 (of 200 keys on 8 partitions only 15 agree).
 PARTITIONER = "murmur2_random"
@@ -28,6 +30,8 @@ QUEUE_KIB_MAX = 64 * 1024
 # signals.
 _POLL_SECONDS = 0.2
 
+_log = get_log("producer")
+
 
 class AcceptedRecord(Position):
     """The position of a record that the broker accepted, and the broker's time of it (log append), in ms since 1970."""
@@ -35,10 +39,17 @@ class AcceptedRecord(Position):
     arrived_ms: int
 
 
-def _accepted(message: Message) -> AcceptedRecord:
-    taken = AcceptedRecord(message.topic(), message.partition(), message.offset())
-    taken.arrived_ms = message.timestamp()[1]
+def accepted(topic: str, partition: int, offset: int, arrived_ms: int) -> AcceptedRecord:
+    """Return an accepted record."""
+    taken = AcceptedRecord(topic, partition, offset)
+    taken.arrived_ms = arrived_ms
     return taken
+
+
+def _outcome(error: KafkaError | None, message: Message) -> AcceptedRecord | UnavailableError | InvalidEventError:
+    if error is not None:
+        return _as_error(error)
+    return accepted(message.topic(), message.partition(), message.offset(), message.timestamp()[1])
 
 
 class AsyncProducer:
@@ -53,21 +64,20 @@ class AsyncProducer:
         on_given_again: Callable[[Mapping[Place, int]], None] | None = None,
     ) -> None:
         """`on_given_again` is called when a log gives an offset a second time, with one past the highest before, by partition."""
-        self._producer = Producer(
-            {
-                **client,
-                "client.id": client_id,
-                "enable.idempotence": True,
-                "acks": "all",
-                "partitioner": PARTITIONER,
-                "compression.type": "lz4",
-                "linger.ms": linger_ms,
-                "delivery.timeout.ms": DELIVERY_MS_MAX,
-                "message.max.bytes": DEAD_LETTER_BYTES_MAX,
-                "queue.buffering.max.kbytes": QUEUE_KIB_MAX,
-                "logger": logging.getLogger("librdkafka"),
-            }
-        )
+        self._settings = {
+            **client,
+            "client.id": client_id,
+            "enable.idempotence": True,
+            "acks": "all",
+            "partitioner": PARTITIONER,
+            "compression.type": "lz4",
+            "linger.ms": linger_ms,
+            "delivery.timeout.ms": DELIVERY_MS_MAX,
+            "message.max.bytes": DEAD_LETTER_BYTES_MAX,
+            "queue.buffering.max.kbytes": QUEUE_KIB_MAX,
+            "logger": logging.getLogger("librdkafka"),
+        }
+        self._producer = Producer(self._settings)
         self._loop = asyncio.get_running_loop()
         self._given: dict[Place, int] = {}  # one past the highest offset of each partition
         self._on_given_again = on_given_again
@@ -76,7 +86,22 @@ class AsyncProducer:
 
     def _poll(self) -> None:
         while not self._closing:
-            self._producer.poll(_POLL_SECONDS)
+            try:
+                self._producer.poll(_POLL_SECONDS)
+            except KafkaException as error:
+                self._replace(error.args[0])
+
+    def _replace(self, error: KafkaError) -> None:
+        """Use another client after an error that this one does not survive: a broker that lost the tail of a log has also lost
+        the sequence numbers of its producers. Records that were not acknowledged are refused.
+        """
+        _log.warning("producer_replaced", reason=error.str())
+        ended, self._producer = self._producer, Producer(self._settings)
+        ended.purge()
+        with contextlib.suppress(KafkaException):  # it repeats its error with the reports
+            ended.poll(0)
+        with contextlib.suppress(KafkaException):
+            ended.flush(_POLL_SECONDS)
 
     async def enqueue(
         self,
@@ -111,7 +136,7 @@ class AsyncProducer:
             return future
 
     def _resolve(self, future: asyncio.Future[AcceptedRecord], error: KafkaError | None, message: Message) -> None:
-        outcome = _accepted(message) if error is None else _as_error(error)
+        outcome = _outcome(error, message)
         if isinstance(outcome, AcceptedRecord) and self._is_given_again(outcome):
             outcome = UnavailableError(
                 f"{message.topic()}/{message.partition()} gave offset {message.offset()} a second time, so Kafka lost its"

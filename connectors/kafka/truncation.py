@@ -5,8 +5,8 @@ is behind, takes the last records away. PostgreSQL syncs what was stored of them
 second time, so nobody may read or write the partition until `highwater repair-log` has filled it up.
 
 Invariant: a loss is stored before anything else is read of its partition, and everybody refuses the partition until the
-row is closed. Kafka itself names what it lost: an offset beyond the end of the log, or a leader epoch (KIP-320) that ends
-before the position that was read under it.
+row is closed. A log has lost records that were read if it ends before a stored position, or if the record before that position
+has another leader epoch than the one that was read: each leader appends under an epoch of its own (KIP-101, KIP-320).
 """
 
 from __future__ import annotations

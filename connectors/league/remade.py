@@ -22,7 +22,7 @@ REMAKES: Final[Mapping[str, Remake]] = {
     MATCH_SCHEDULED: Remake(QUERIES["remade_schedules"], _EARLIER, QUERIES["move_schedules"]),
     MATCH_UPDATED: Remake(QUERIES["remade_scores"], f"scores of finished matches, {_EARLIER}", QUERIES["move_scores"]),
     MATCH_FINALIZED: Remake(QUERIES["remade_results"], _EARLIER, QUERIES["move_results"]),
-    VOTE_CAST: Remake(QUERIES["remade_votes"], _EARLIER, QUERIES["move_votes"]),
+    VOTE_CAST: Remake(QUERIES["remade_votes"], _EARLIER, QUERIES["move_votes"], (QUERIES["move_vote_counts"],)),
     PREDICTION_MADE: Remake(QUERIES["remade_predictions"], _EARLIER, QUERIES["move_predictions"]),
     COMMENT_POSTED: Remake(
         QUERIES["remade_comments"], "comments beyond the latest of a match, and dead letters", QUERIES["move_comments"]

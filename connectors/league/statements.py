@@ -60,6 +60,7 @@ class Statements(TypedDict):
     move_results: str
     remade_votes: str
     move_votes: str
+    move_vote_counts: str
     remade_predictions: str
     move_predictions: str
     remade_comments: str

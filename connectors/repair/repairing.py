@@ -14,7 +14,7 @@ from typing import Any
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.murmur2 import murmur2_partition
-from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.kafka.producer import AcceptedRecord, AsyncProducer, accepted
 from highwater.connectors.kafka.reading import open_reader, read_spans
 from highwater.connectors.kafka.records import Record
 from highwater.connectors.kafka.truncation import Truncation, look
@@ -49,7 +49,7 @@ class Plan:
     given: int
     remade: tuple[Remade, ...]
     standing: tuple[Record, ...]
-    done: Mapping[Position, Position]
+    done: Mapping[Position, AcceptedRecord]
     left_out: str
 
     @property
@@ -78,7 +78,7 @@ class Repaired:
 
     plan: Plan
     filled_to: int
-    moved: Mapping[Position, Position]
+    moved: Mapping[Position, AcceptedRecord]
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -113,7 +113,7 @@ async def _plan(
     records = await asyncio.to_thread(_left_and_after, context.client, loss, span)
     left = [record for record in records if record.offset < loss.end_offset]
     after = [record for record in records if record.offset >= loss.end_offset]
-    done = {origin: record.position for record in after if (origin := _origin(record)) is not None}
+    done = {origin: accepted(*record[:4]) for record in after if (origin := _origin(record)) is not None}
     standing = [record for record in after if record.offset < given and record.position not in done]
     since_ms = left[-1].arrived_ms if left else 0
     remade = await _remade(context, remakes.get(loss.topic), loss, given, since_ms)
@@ -181,7 +181,7 @@ async def repair(context: ProcessContext, remakes: Mapping[str, Remake], plan: P
     return Repaired(plan, filled_to, moved)
 
 
-async def _publish(context: ProcessContext, plan: Plan) -> dict[Position, Position]:
+async def _publish(context: ProcessContext, plan: Plan) -> dict[Position, AcceptedRecord]:
     """Publish what was made again, then what others wrote at lost positions; return their former and new positions."""
     topic, partition = plan.loss.place
     producer = AsyncProducer(context.client, client_id="highwater-repair-log")
@@ -190,10 +190,11 @@ async def _publish(context: ProcessContext, plan: Plan) -> dict[Position, Positi
             (origin, await producer.enqueue(topic, value, key=key, headers=headers, partition=partition))
             for origin, key, value, headers in [*_made(context, plan), *_copied(plan.standing)]
         ]
-        moved = [(origin, (await future)[:3]) for origin, future in waiting]
+        return {
+            origin: taken for origin, taken in [(one, await future) for one, future in waiting] if origin is not None
+        }
     finally:
         await producer.close()
-    return {origin: Position(*now) for origin, now in moved if origin is not None}
 
 
 _Output = tuple[Position | None, bytes | None, bytes | None, Headers]
