@@ -53,6 +53,10 @@ class TopicRecreatedError(HighwaterError):
     """A topic was deleted and recreated, so stored positions are invalid. Run `highwater reset GROUP --to earliest`."""
 
 
+class TailLostError(HighwaterError):
+    """Kafka lost records that this process has read. Run `highwater repair-log`, which shows what can be repaired."""
+
+
 class RowsLostError(HighwaterError):
     """A changelog has lost its beginning, and the table has lost these rows. Stop the workers, run `highwater recover-tables`."""
 

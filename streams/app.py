@@ -87,6 +87,9 @@ class _Consumer(FoldingConsumer):
         self._is_still = asyncio.Event()
         self._is_still.set()
 
+    def _new_consumer_thread(self) -> Any:
+        return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
     def stop_flow(self) -> None:
         """Deliver nothing more, including the current fetch."""
         self._stops += 1
@@ -139,6 +142,15 @@ class _Consumer(FoldingConsumer):
         while not self.should_stop and any(agent.is_at_event for agent in self.transport.agents):
             await self._wait_for_ack(timeout=1)
         await self.commit_and_end_transactions()
+
+
+class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
+    """The library's thread, whose client reads no aborted transaction: `highwater repair-log` fills a log with these."""
+
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        made = super()._create_worker_consumer(transport)
+        made._isolation_level = "read_committed"  # noqa: SLF001 (the library sets it for exactly_once only; the version is pinned)
+        return made
 
 
 class _Producer(driver.Producer):  # type: ignore[misc]
@@ -333,7 +345,9 @@ def _app_settings(settings: Settings, state_dir: Path) -> dict[str, Any]:
         "producer_max_request_size": MESSAGE_BYTES_MAX,
         "producer_compression_type": "lz4",
         "producer_request_timeout": _ANSWER_SECONDS_MAX,
-        "consumer_auto_offset_reset": "earliest",
+        # Each partition has a committed offset (`preflight.py`). A log that does not have it, since it lost its beginning or its
+        # tail, ends the worker, whose next start says which of the two; "earliest" would decide everything again.
+        "consumer_auto_offset_reset": "none",
         "consumer_max_fetch_size": MESSAGE_BYTES_MAX,
         "stream_wait_empty": True,
         "stream_ack_exceptions": False,

@@ -25,7 +25,7 @@ from aiokafka.errors import (
     for_code,
 )
 
-from highwater.schemas.errors import AccessRefusedError, CatalogueMismatchError, ConfigurationError
+from highwater.schemas.errors import AccessRefusedError, CatalogueMismatchError, ConfigurationError, TailLostError
 from highwater.schemas.topics import partitions_refusal
 from highwater.streams.access import KafkaAccess
 from highwater.streams.refusal import kafka_refusal
@@ -70,6 +70,7 @@ async def prepare(
     """Check topics and offsets; wait while a broker is unavailable, and log that once.
 
     Raises:
+        TailLostError: a source topic lost records that this group has read.
         CatalogueMismatchError: a source topic is missing or has another number of partitions.
         AccessRefusedError: the broker refuses the credentials, or is not trusted.
     """
@@ -145,24 +146,47 @@ def topics_refusal(counts: Mapping[str, int], sources: Collection[str], expected
 
 
 async def prepare_offsets(settings: Settings, group: str, sources: Collection[str]) -> None:
-    """Give every source partition of the group a committed offset, the start of the log if it has none yet.
+    """Give every source partition of the group a committed offset, the start of the log if it has none yet, or one before it.
 
     The library discards fetched records when a rebalance begins and seeks to the committed offset; without one it keeps
     its place, and the discarded events are never seen. (Seen in one of three first rebalances.)
+
+    Raises:
+        TailLostError: a log ends before the committed offset, so what is written there next would be left out.
     """
     places = [TopicPartition(topic, partition) for topic in sorted(sources) for partition in range(settings.partitions)]
     consumer = AIOKafkaConsumer(group_id=group, enable_auto_commit=False, **settings.kafka_access().aiokafka())
     await consumer.start()
     try:
         consumer.assign(places)
-        fresh = [place for place in places if await consumer.committed(place) is None]
+        committed = {place: await consumer.committed(place) for place in places}
+        starts, ends = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
+        refusal = tail_refusal({(p.topic, p.partition): (committed[p] or 0, ends[p]) for p in places})
+        if refusal is not None:
+            raise TailLostError(refusal)
+        fresh = {
+            place: starts[place] for place, offset in committed.items() if offset is None or offset < starts[place]
+        }
         if fresh:
-            starts = await consumer.beginning_offsets(fresh)
             # Refused while members are active: then one of them has done this before it joined.
             with contextlib.suppress(CommitFailedError, UnknownMemberIdError, RebalanceInProgressError):
-                await consumer.commit(starts)
+                await consumer.commit(fresh)
     finally:
         await consumer.stop()
+
+
+def tail_refusal(places: Mapping[tuple[str, int], tuple[int, int]]) -> str | None:
+    """Return why a worker cannot go on from its committed offsets, each with the end of its log; None if it can."""
+    beyond = {place: found for place, found in places.items() if found[0] > found[1]}
+    if not beyond:
+        return None
+    lost = ", ".join(
+        f"{topic}/{partition} from offset {end} on" for (topic, partition), (_, end) in sorted(beyond.items())
+    )
+    return (
+        f"Kafka lost records that this worker has read: {lost}; nothing is decided until the log is repaired."
+        " `highwater repair-log` shows what was lost"
+    )
 
 
 async def _connect(settings: Settings) -> Any:

@@ -62,11 +62,29 @@ class Recovery(library.Recovery):  # type: ignore[misc]
         await super()._build_offsets(consumer, tps, destination, title)
         if title != "active":
             return
+        await self._append_lost(consumer, tps, destination, title)
         while not await self._restore(tps, destination):
             await self._build_highwaters(consumer, tps, self.active_highwaters, title)
             await super()._build_offsets(consumer, tps, destination, title)
         # Deletions in the meantime are noted as well: requesting beginnings notes them (`streams/app.py`).
         await consumer.earliest_offsets(*tps)
+
+    async def _append_lost(self, consumer: Any, tps: set[Any], offsets: Any, title: str) -> None:
+        """Append all rows of a store to a changelog that ends before it: Kafka lost the changelog's tail.
+
+        The library would refuse the store, or, if nothing is left of the changelog, leave out its rows the next time.
+        """
+        for tp in sorted(tp for tp in tps if offsets[tp] > self.active_highwaters.get(tp, offsets[tp])):
+            data = self.tp_to_table[tp].data
+            store = data._db_for_partition(tp.partition)  # noqa: SLF001 (the library's door)
+            rows = [(key, value) for key, value in store.items() if key != data.offset_key]
+            _log.error("changelog_truncated", changelog=tp.topic, partition=tp.partition, rows_appended=len(rows))
+            sent = [await self.app.producer.send(tp.topic, key, value, tp.partition, None, {}) for key, value in rows]
+            for acknowledged in sent:
+                await acknowledged
+            await self._build_highwaters(consumer, {tp}, self.active_highwaters, title)
+            offsets[tp] = self.active_highwaters[tp]
+            store.put(data.offset_key, b"%d" % offsets[tp])
 
     async def _restore(self, tps: set[Any], offsets: Any) -> bool:
         """Read what the stores lack; return False if a log no longer has what was to be read: its bounds must be

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from highwater.connectors.kafka.admin import Admin, LogRange
@@ -206,7 +206,12 @@ def _with_seconds(client: Mapping[str, str], found: Mapping[str, tuple[Standing,
         finally:
             reader.close()
     result = []
-    for group, rows in sorted(found.items()):
+    for group, standings_ in sorted(found.items()):
+        # What is left may be markers of transactions, which no reader gets.
+        rows = tuple(
+            s if not s.events or ((s.topic, s.partition), s.begin) in arrived else replace(s, next=s.range.high)
+            for s in standings_
+        )
         times = [arrived.get(((s.topic, s.partition), s.begin)) for s in rows if s.events]
         oldest_ms = min((time for time in times if time is not None), default=None)
         seconds = None if oldest_ms is None else max(0.0, round((now_ms - oldest_ms) / 1000, 1))

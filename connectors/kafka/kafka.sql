@@ -87,11 +87,11 @@ WHERE s."group" = $1 AND s.topic = resumed.topic AND s.partition = resumed.parti
 SELECT next FROM positions WHERE "group" = $1 AND topic = $2 AND partition = $3
 
 -- name: truncations_all
-SELECT topic, partition, found_at, found_by, end_offset, next, filled_to, repaired_at FROM log_truncations
+SELECT topic, partition, found_at, found_by, end_offset, next, filled_to, missing, repaired_at FROM log_truncations
 ORDER BY topic, partition, found_at
 
 -- name: truncations_open
-SELECT topic, partition, found_at, found_by, end_offset, next, filled_to, repaired_at FROM log_truncations
+SELECT topic, partition, found_at, found_by, end_offset, next, filled_to, missing, repaired_at FROM log_truncations
 WHERE repaired_at IS NULL ORDER BY topic, partition
 
 -- The lowest end and the highest position stay: several consumers find one loss, each from its own place. $1 who, $2 now

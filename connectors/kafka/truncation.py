@@ -31,7 +31,10 @@ COMMAND = "highwater repair-log"
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """A loss: `end_offset` is the first offset whose record was lost, `next` one past the last that was read before."""
+    """A loss: `end_offset` is the first offset whose record was lost, `next` one past the last that was read before.
+
+    Of a repaired one, offsets before `filled_to` are given to no record again, and `missing` records could not be made again.
+    """
 
     topic: str
     partition: int
@@ -40,6 +43,7 @@ class Truncation:
     found_at_ms: int
     found_by: str
     filled_to: int | None = None
+    missing: int | None = None
     repaired_at_ms: int | None = None
 
     @property
@@ -121,6 +125,7 @@ def _truncation(row: Row) -> Truncation:
         to_ms(row["found_at"]),
         row["found_by"],
         row["filled_to"],
+        row["missing"],
         None if repaired_at is None else to_ms(repaired_at),
     )
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.kafka.groups import WORKER_KAFKA_GROUP
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.murmur2 import murmur2_partition
+from highwater.connectors.kafka.offsets import committed_offsets
 from highwater.connectors.kafka.producer import AcceptedRecord, AsyncProducer, accepted
 from highwater.connectors.kafka.reading import open_reader, read_spans
 from highwater.connectors.kafka.records import Record
@@ -24,6 +26,7 @@ from highwater.connectors.repair.filling import fill_up
 from highwater.connectors.repair.statements import QUERIES
 from highwater.schemas.envelope import Headers, make_headers
 from highwater.schemas.positions import Position
+from highwater.schemas.streams import TICK
 from highwater.schemas.topics import TOPICS
 from highwater.streams import relay_epochs
 from highwater.streams.clock import fresh_id, to_datetime
@@ -32,6 +35,8 @@ SOURCE = "/repair-log"
 FOUND_BY = "repair-log"
 # The former position of a record that was published again.
 HEADER = "republished_from"
+# Published several times a minute; the next one says all that a lost one said.
+_OBSOLETE = frozenset({TICK})
 # Positions in one query.
 _POSITIONS_MAX = 10_000
 
@@ -92,7 +97,8 @@ async def plan_repairs(context: ProcessContext, remakes: Mapping[str, Remake]) -
     Raises:
         UnavailableError: Kafka or PostgreSQL does not answer.
     """
-    losses = await look(context.admin, context.pool, FOUND_BY, context.clock())
+    committed = await asyncio.to_thread(committed_offsets, context.client, WORKER_KAFKA_GROUP)
+    losses = await look(context.admin, context.pool, FOUND_BY, context.clock(), committed)
     rows = await fetched(context.pool, QUERIES["highest_of_places"], *_columns(loss.place for loss in losses))
     highest = {(row["topic"], row["partition"]): row["next"] for row in rows}
     ranges = await context.admin.log_ranges([loss.place for loss in losses]) if losses else {}
@@ -100,6 +106,14 @@ async def plan_repairs(context: ProcessContext, remakes: Mapping[str, Remake]) -
         await _plan(context, remakes, loss, ranges[loss.place], max(loss.next, highest.get(loss.place, 0)))
         for loss in losses
     ]
+
+
+def missing_of(plan: Plan) -> int:
+    """Return how many lost records are not made again; of rows that keep no positions this is not known, so all of them count."""
+    lost = {
+        Position(plan.loss.topic, plan.loss.partition, offset) for offset in range(plan.loss.end_offset, plan.given)
+    }
+    return len(lost - {one.position for one in plan.remade} - plan.done.keys())
 
 
 def _columns(places: Any) -> tuple[list[str], list[int]]:
@@ -115,6 +129,7 @@ async def _plan(
     after = [record for record in records if record.offset >= loss.end_offset]
     done = {origin: accepted(*record[:4]) for record in after if (origin := _origin(record)) is not None}
     standing = [record for record in after if record.offset < given and record.position not in done]
+    standing = [record for record in standing if record.topic not in _OBSOLETE]
     since_ms = left[-1].arrived_ms if left else 0
     remade = await _remade(context, remakes.get(loss.topic), loss, given, since_ms)
     return Plan(
@@ -169,15 +184,15 @@ async def repair(context: ProcessContext, remakes: Mapping[str, Remake], plan: P
     place = plan.loss.place
     if plan.end < plan.given:
         await asyncio.to_thread(fill_up, context.client, place, plan.given - plan.end)
-    filled_to = max(plan.given, (await context.admin.log_ends([place]))[place])
+    filled_to = max(plan.given, (await context.admin.log_ends([place]))[place]) if plan.end < plan.given else plan.given
     moved = {**plan.done, **await _publish(context, plan)}
     async with transaction(context.pool) as tx:
         remake = remakes.get(plan.loss.topic)
         if remake is not None:
             await remake.moved(tx, {before: now for before, now in moved.items() if before.offset < plan.given})
         now = to_datetime(context.clock())
-        await tx.execute(QUERIES["forget_epochs"], *place)
-        await tx.execute(QUERIES["close_truncation"], *place, plan.given, filled_to, now)
+        await tx.execute(QUERIES["go_on_behind"], *place, plan.loss.end_offset, filled_to)
+        await tx.execute(QUERIES["close_truncation"], *place, plan.given, filled_to, missing_of(plan), now)
     return Repaired(plan, filled_to, moved)
 
 

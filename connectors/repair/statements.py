@@ -12,7 +12,7 @@ class Statements(TypedDict):
     """Each is the text of a statement."""
 
     highest_of_places: str
-    forget_epochs: str
+    go_on_behind: str
     close_truncation: str
 
 

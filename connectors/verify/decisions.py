@@ -7,13 +7,14 @@ same number.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
 
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import Record
+from highwater.connectors.verify.holes import holes_of
 from highwater.connectors.verify.judging import DECISIONS, Decision, DecisionInputs, Event, LeftOpenError, Rules
 from highwater.connectors.verify.log import decoded, read_all
 from highwater.connectors.verify.notes import notes_on_disk
@@ -44,7 +45,11 @@ async def verify_decisions(context: ProcessContext, settings: Settings, time_lim
             event = await decoded(context, record)
             if event is not None:
                 told.note(record, event)
-        gone = {place for place, span in sources.items() if span.low > 0}
+        gone = {
+            (topic, partition): f"the log of {topic} no longer has its beginning"
+            for (topic, partition), span in sources.items()
+            if span.low > 0 and topic != TICK  # kept for a week by design
+        } | await holes_of(context)
         async for record in read_all(context.client, decided, time_limit):
             event = await decoded(context, record)
             if event is not None:
@@ -59,9 +64,9 @@ def judge_one(
     event: Event,
     inputs: DecisionInputs,
     rules: Rules,
-    gone: Collection[Place],
+    gone: Mapping[Place, str],
 ) -> None:
-    """Judge one decision; `gone` are the partitions whose beginning is no longer in the log."""
+    """Judge one decision; `gone` are the partitions that no longer have all of their records, with the reasons."""
     try:
         verdict = decision.judge(event, record, inputs, rules)
     except LeftOpenError as why:
@@ -69,9 +74,10 @@ def judge_one(
         return
     except (ValueError, KeyError, TypeError) as error:
         verdict = ("event", "a decision of the product", repr(error))
-    missing = [topic for topic in decision.sources if (topic, record.partition) in gone and topic != TICK]
+    inputs_of = [(topic, record.partition) for topic in (*decision.sources, record.topic)]
+    missing = [gone[place] for place in inputs_of if place in gone]
     if verdict is not None and missing:
-        checked.leave_out(f"its inputs: the log of {', '.join(missing)} no longer has its beginning")
+        checked.leave_out(f"its inputs: {'; '.join(missing)}")
         return
     checked.compared += 1
     if verdict is not None:

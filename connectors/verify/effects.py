@@ -18,6 +18,7 @@ import orjson
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.records import Record
 from highwater.connectors.verify.decisions import spans_of
+from highwater.connectors.verify.holes import by_topic, holes_of
 from highwater.connectors.verify.live import Row, Rows, live_snapshot
 from highwater.connectors.verify.log import decoded, read_all
 from highwater.connectors.verify.notes import Named, notes_on_disk
@@ -254,14 +255,20 @@ async def _look(context: ProcessContext, settings: Settings, time_limit: TimeLim
                 if event is not None:
                     for effect in readers[record.topic]:
                         effect.note(reports[effect.name], record, event)
-            gone = {topic for (topic, _), span in spans.items() if span.low > 0}
+            gone = {
+                topic: f"the log of {topic} no longer has its beginning"
+                for (topic, _), span in spans.items()
+                if span.low > 0
+            } | by_topic(await holes_of(context))
             return [await _compared(effect, live, reports[effect.name], gone, time_limit) for effect in EFFECTS]
 
 
-async def _compared(effect: Effect, live: Any, reports: Reports, gone: set[str], time_limit: TimeLimit) -> Checked:
+async def _compared(
+    effect: Effect, live: Any, reports: Reports, gone: Mapping[str, str], time_limit: TimeLimit
+) -> Checked:
     checked = Checked(PART, effect.name)
-    if missing := sorted(gone & set(effect.topics)):
-        checked.skipped = f"the log of {', '.join(missing)} no longer has its beginning"
+    if missing := sorted(gone.keys() & set(effect.topics)):
+        checked.skipped = "; ".join(gone[topic] for topic in missing)
         return checked
     rows = Rows(live, effect.query)
     time_limit.at(f"rows of {effect.name}")

@@ -15,6 +15,7 @@ from typing import Any
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.positions import Place
+from highwater.connectors.verify.holes import holes_of
 from highwater.connectors.verify.live import Row, Rows, live_snapshot
 from highwater.connectors.verify.log import read_in_order
 from highwater.connectors.verify.report import Checked, Difference
@@ -277,6 +278,7 @@ async def _spans(
     ranges = await context.admin.log_ranges([(t, p) for t in topics for p in range(counts.get(t, 0))])
     topic_ids = await context.admin.topic_ids([topic for topic in topics if topic in counts])
     spans = {(t, p): ranges[t, p] for t in _NOTED for p in range(counts.get(t, 0))}
+    holes = await holes_of(context)
     changed: dict[str, str] = {}
     for sink in shadow.sinks:
         for place, (upto, topic_id) in positions.get(sink.group, {}).items():
@@ -287,6 +289,8 @@ async def _spans(
                 changed[topic] = f"{topic} was recreated since it was read"
             elif ranges[place].low > 0:
                 changed[topic] = f"the log of {topic} no longer has its beginning"
+            elif place in holes:
+                changed[topic] = holes[place]
             spans[place] = LogRange(ranges[place].low, max(ranges[place].low, min(upto, ranges[place].high)))
     return spans, unusable_groups({sink.group: sink.topics for sink in shadow.sinks}, changed)
 

@@ -19,6 +19,7 @@ from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.offsets import committed_offsets
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import Record
+from highwater.connectors.verify.holes import by_topic, holes_of
 from highwater.connectors.verify.kept import KEPT, kept_differences, note_decisions
 from highwater.connectors.verify.log import decoded, read_all, read_in_order
 from highwater.connectors.verify.notes import notes_on_disk
@@ -99,7 +100,10 @@ async def _verify_partition(
     time_limit.at(f"the ends of partition {partition}")
     ends, live = await _fixed(context, driver, time_limit, partition)
     shadow = await shadow_of(driver, lambda spans: read_in_order(context.client, spans, time_limit), ends)
-    truncated = truncated_topics(ends.inputs)
+    truncated = {
+        **by_topic({place: text for place, text in (await holes_of(context)).items() if place in ends.inputs}),
+        **truncated_topics(ends.inputs),
+    }
     checked = [compare(table, shadow, live[table], truncated, driver) for table in driver.tables]
     await _compare_kept(context, time_limit, partition, {one.name: one for one in checked}, live)
     return checked

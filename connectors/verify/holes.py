@@ -1,0 +1,40 @@
+"""What the log cannot answer any more: partitions that lost records which no repair could make again (`log_truncations`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from highwater.connectors.kafka.handler import ProcessContext
+from highwater.connectors.kafka.positions import Place
+from highwater.connectors.kafka.truncation import Truncation, all_truncations
+from highwater.streams.wording import counted
+
+
+async def holes_of(context: ProcessContext) -> dict[Place, str]:
+    """Return the partitions with holes, with a sentence about each.
+
+    Raises:
+        UnavailableError: PostgreSQL is unavailable.
+    """
+    return holes(await all_truncations(context.pool))
+
+
+def holes(losses: Iterable[Truncation]) -> dict[Place, str]:
+    """Return the partitions with holes; of one that was repaired completely there is nothing to say."""
+    missing: dict[Place, int] = {}
+    for loss in losses:
+        lost = loss.next - loss.end_offset if loss.missing is None else loss.missing
+        missing[loss.place] = missing.get(loss.place, 0) + lost
+    return {
+        (
+            topic,
+            partition,
+        ): f"the log of {topic}/{partition} lost {counted(count, 'record')} that could not be made again"
+        for (topic, partition), count in missing.items()
+        if count
+    }
+
+
+def by_topic(found: Mapping[Place, str]) -> dict[str, str]:
+    """Return a sentence for each topic."""
+    return {topic: text for (topic, _), text in sorted(found.items(), reverse=True)}
