@@ -49,8 +49,6 @@ def init(as_json: bool) -> None:
 
 async def _initialise(settings: Settings) -> dict[str, list[str]]:
     from highwater.connectors.kafka.admin import Admin
-    from highwater.connectors.kafka.groups import WORKER_KAFKA_GROUP
-    from highwater.connectors.kafka.offsets import committed_offsets
     from highwater.connectors.kafka.registry import Registry
     from highwater.connectors.kafka.truncation import look
     from highwater.connectors.postgres.migrate import migrate
@@ -64,8 +62,7 @@ async def _initialise(settings: Settings) -> dict[str, list[str]]:
         # A producer may write as soon as it sees a topic, so its schema is registered first.
         ids = await registry.register(await registry.missing(TOPICS.values()))
         created = await admin.ensure_topics(all_topics(), replication_factor=settings.replication_factor)
-        committed = await asyncio.to_thread(committed_offsets, kafka_client(settings), WORKER_KAFKA_GROUP)
-        for loss in await look(admin, pool, "init", ProductClock(settings.clock_file)(), committed):
+        for loss in await look(admin, pool, "init", ProductClock(settings.clock_file)()):
             warn(loss.text)
     return {"migrations": migrations, "topics": created, "schemas": list(ids)}
 
