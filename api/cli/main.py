@@ -54,7 +54,21 @@ for _command in (
     *(up, down, status, init, worker, connect, api, health, keys),
     *(publish, import_, topics, describe, groups, schemas, tail, lag, top, dlq, reset, doctor, capacity, bench),
     *(ask, queries, jobs, chunks, users, matches),
-    *(replay, sql, count, diff, verify, backtest, explain, chaos, history_check, backup, restore, recover_tables, upgrade),
+    *(
+        replay,
+        sql,
+        count,
+        diff,
+        verify,
+        backtest,
+        explain,
+        chaos,
+        history_check,
+        backup,
+        restore,
+        recover_tables,
+        upgrade,
+    ),
 ):
     highwater.add_command(_command)
 

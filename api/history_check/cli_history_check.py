@@ -102,6 +102,7 @@ def _run(
     from highwater.api.command.connection import api_address, api_trust, kafka_client, stack_settings
     from highwater.api.history_check.run import Run, Workload, require_reachable
     from highwater.api.history_check.sessions import Target, is_ready
+    from highwater.streams.access import RegistryAccess
     from highwater.streams.clock import ProductClock
     from highwater.streams.settings import environment_with_file
 
@@ -112,8 +113,7 @@ def _run(
         addresses = own if apis else [*own, opened.enter_context(_second(settings))]
         target = Target(addresses, api_trust(settings, own[0]), any_key(settings))
         require_reachable(addresses, lambda api: is_ready(api, target))
-        registry = settings.registry_access()
-        assert registry is not None
+        registry = RegistryAccess.required(settings.registry_access())
         workload = Workload(clients, _PAUSE_SECONDS, seed)
         run = Run(path, workload, target, kafka_client(settings), registry, ProductClock(settings.clock_file))
         if not is_quiet:
