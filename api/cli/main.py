@@ -42,6 +42,7 @@ from highwater.api.jobs.cli_jobs import jobs
 from highwater.api.league.cli_matches import matches
 from highwater.api.queries.cli_ask import ask
 from highwater.api.queries.cli_queries import queries
+from highwater.api.simulate.cli_simulate import simulate
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -54,21 +55,8 @@ for _command in (
     *(up, down, status, init, worker, connect, api, health, keys),
     *(publish, import_, topics, describe, groups, schemas, tail, lag, top, dlq, reset, doctor, capacity, bench),
     *(ask, queries, jobs, chunks, users, matches),
-    *(
-        replay,
-        sql,
-        count,
-        diff,
-        verify,
-        backtest,
-        explain,
-        chaos,
-        history_check,
-        backup,
-        restore,
-        recover_tables,
-        upgrade,
-    ),
+    *(replay, sql, count, diff, verify, backtest, explain, backup, restore, recover_tables, upgrade),
+    *(chaos, history_check, simulate),
 ):
     highwater.add_command(_command)
 

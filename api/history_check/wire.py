@@ -39,7 +39,12 @@ class ForeignProducer:
         self._schema = fastavro.parse_schema(schema)
         # A broker that does not answer is part of a run; the history shows which writes were not acknowledged.
         quiet = {"log_level": "0"}
-        own = quiet | {"acks": "all", "enable.idempotence": "false", "delivery.timeout.ms": str(_DELIVERY_MS), "linger.ms": "0"}
+        own = quiet | {
+            "acks": "all",
+            "enable.idempotence": "false",
+            "delivery.timeout.ms": str(_DELIVERY_MS),
+            "linger.ms": "0",
+        }
         self._producer = Producer({**client, **own})
 
     def send(self, key: str, event: Mapping[str, Any]) -> str | None:
