@@ -132,9 +132,6 @@ class Ground:
             "HIGHWATER_POLICY": str(policy),
             "HIGHWATER_TICK_SECONDS": str(TICK_SECONDS),
             "HIGHWATER_WINDOW_DAYS": "60",
-            # All clients of a run share one address, and a limit of it would hide what an API process answers.
-            "HIGHWATER_CALLER_REQUESTS_PER_MINUTE": "1000000",
-            "HIGHWATER_LIVE_REQUESTS_MAX": "1000000",
         }
 
     def _planned(self, addresses: Addresses) -> Plan:

@@ -100,19 +100,25 @@ def _run(
 ) -> tuple[Verdict, Left]:
     from highwater.api.command.client import any_key
     from highwater.api.command.connection import api_address, api_trust, kafka_client, stack_settings
-    from highwater.api.history_check.run import Run, Workload, require_reachable
+    from highwater.api.history_check.run import START_SECONDS_MAX, Run, Workload, require_ready
     from highwater.api.history_check.sessions import Target, is_ready
+    from highwater.api.history_check.wire import UnreachableError
     from highwater.streams.access import RegistryAccess
     from highwater.streams.clock import ProductClock
     from highwater.streams.settings import environment_with_file
 
     needed = ("kafka", "schema_registry") if apis else ("kafka", "schema_registry", "database", "redis")
-    settings = stack_settings(*needed)
+    try:
+        settings = stack_settings(*needed)
+    except CommandFailedError as error:  # wrong use here: exit status 1 stands for violations
+        raise UnreachableError(str(error)) from error
     own = [one.rstrip("/") for one in apis] or [api_address(settings, environment_with_file())]
     with contextlib.ExitStack() as opened:
+        trust, key = api_trust(settings, own[0]), any_key(settings)
+        require_ready(own, lambda api: is_ready(api, trust))
         addresses = own if apis else [*own, opened.enter_context(_second(settings))]
-        target = Target(addresses, api_trust(settings, own[0]), any_key(settings))
-        require_reachable(addresses, lambda api: is_ready(api, target))
+        require_ready(addresses, lambda api: is_ready(api, trust), START_SECONDS_MAX)
+        target = Target(addresses, trust, key)
         registry = RegistryAccess.required(settings.registry_access())
         workload = Workload(clients, _PAUSE_SECONDS, seed)
         run = Run(path, workload, target, kafka_client(settings), registry, ProductClock(settings.clock_file))

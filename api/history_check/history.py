@@ -96,6 +96,7 @@ class Completion:
 
 
 Event: TypeAlias = Invocation | Completion
+_REFUSED = "{path} is not a history (line {line}: {why}); name a file that --history has written"
 _TUPLES = ("min_positions", "positions")
 
 
@@ -175,9 +176,9 @@ def _document(line: bytes, path: Path, number: int) -> dict[str, Any]:
     try:
         document = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise HistoryError(f"{path}, line {number}: {error}") from error
+        raise HistoryError(_REFUSED.format(path=path, line=number, why=error)) from error
     if not isinstance(document, dict):
-        raise HistoryError(f"{path}, line {number}: it is not a JSON object")
+        raise HistoryError(_REFUSED.format(path=path, line=number, why="it is not a JSON object"))
     return document
 
 
@@ -194,7 +195,7 @@ def event_of(document: dict[str, Any], path: Path, number: int) -> Event:
             return Invocation(**{**members, "action": Action(members["action"])})
         return Completion(**{"status": None, **members})
     except (TypeError, KeyError, ValueError) as error:
-        raise HistoryError(f"{path}, line {number}: it is not an event of a history ({error})") from error
+        raise HistoryError(_REFUSED.format(path=path, line=number, why=error)) from error
 
 
 def seconds_of(at_ns: int) -> str:

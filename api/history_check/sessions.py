@@ -223,9 +223,9 @@ _CONTENT: Mapping[Action, Callable[[dict[str, Any]], dict[str, Any]]] = {
 }
 
 
-def is_ready(api: str, target: Target) -> bool:
+def is_ready(api: str, verify: ssl.SSLContext | bool) -> bool:
     """Return whether an API process is ready."""
     try:
-        return httpx.get(f"{api}/readyz", timeout=REQUEST_SECONDS, verify=target.verify, trust_env=False).is_success
+        return httpx.get(f"{api}/readyz", timeout=REQUEST_SECONDS, verify=verify, trust_env=False).is_success
     except httpx.HTTPError:
         return False
