@@ -1,4 +1,4 @@
-"""One run: clients at work beside each other until they are stopped, then the final reads of what they have left.
+"""One run: clients that work beside each other until they are stopped, then the final reads of what they have left.
 
 Invariant: memory is bounded by the number of operations, which ends a run: a client keeps the id of each insight it wrote,
 and a check one record for each insight, resource and ETag. The history itself is on disk and is read once.
@@ -31,7 +31,7 @@ _FINAL_READERS = 8
 _AGAIN_SECONDS = 0.25
 # A process of the API starts in some seconds; a busy machine takes ten times that.
 START_SECONDS_MAX = 120.0
-# The final reads of these are definite; any other answer is asked for again.
+# Definite answers of a final read; after any other one the read is repeated.
 _DEFINITE = frozenset({200, 404, 410})
 
 

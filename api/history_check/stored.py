@@ -25,7 +25,7 @@ class _Insight:
 
 
 class ExactlyOnce(Fold):
-    """Each acknowledged insight is stored once, as its first write has it; a repeat is no second one and no conflict."""
+    """Each acknowledged insight is stored once, as its first write has it; a repeat makes neither a second one nor a conflict."""
 
     name = "exactly once"
 

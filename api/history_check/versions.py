@@ -8,8 +8,8 @@ from __future__ import annotations
 from highwater.api.history_check.folds import Fold, Operation
 from highwater.api.history_check.history import READS, Action, Completion, Invocation
 
-# An insight has no number that grows, but a life: it is absent, then stored, then retracted, and never goes back.
-_LIFE = {404: 0, 200: 1, 410: 2}
+# The version of an insight does not grow. It is absent, then stored, then retracted, and never an earlier state again.
+_STATES = {404: 0, 200: 1, 410: 2}
 _NAMES = ("absent", "stored", "retracted")
 _CONDITIONAL = READS - {Action.READ_SUBSCRIPTIONS, Action.READ_QUERIES}
 _ABSENT_AT_FIRST = frozenset({Action.READ_CHANNEL, Action.READ_PAGE})
@@ -66,7 +66,7 @@ class VersionOrder(Fold):
     def _version(self, invocation: Invocation, end: Completion) -> int | None:
         """Return the version that a read has seen: for a 304 that of its ETag, as an earlier 200 had it."""
         if invocation.action is Action.READ_INSIGHT:
-            return 1 if end.status == 304 else _LIFE.get(end.status or 0)
+            return 1 if end.status == 304 else _STATES.get(end.status or 0)
         if end.status == 404 and invocation.action in _ABSENT_AT_FIRST:
             return 0
         if end.status == 304:

@@ -223,7 +223,7 @@ class Scenario:
                 default=0,
             )
             if told != HEADS:
-                self.problems.append(f"channel c{number} was told up to {told} of {HEADS}")
+                self.problems.append(f"channel c{number} was reported up to {told} of {HEADS}")
         for number in range(USERS):
             asked = {event_id for topic, key, _, event_id in self.sent if (topic, key) == (REQUESTED, f"u{number}")}
             # A tick that is read again may come before the events that made the user due: then a later one requests again.

@@ -91,10 +91,10 @@ class JobTable(Table[Job, Change]):
     def _judge_told(self, row: Job, after: Job, change: Change) -> None:
         numbers = [event["seq"] for event in progress_events(after, change.told, change.now_ms)]
         if numbers != list(range(row.seq + 1, row.seq + 1 + len(numbers))):
-            self.world.found(f"{row.id} tells {numbers} after {row.seq}")
+            self.world.found(f"{row.id} reports {numbers} after {row.seq}")
         for one in change.told:
             if row.id in self._silent and one.event_type != JOB_RESTARTED:
-                self.world.found(f"{row.id} tells {one.event_type} after its end")
+                self.world.found(f"{row.id} reports {one.event_type} after its end")
             (self._silent.add if one.event_type in ENDS else self._silent.discard)(row.id)
 
     def _judge_checkpoint(self, row: Job, after: Job) -> None:

@@ -230,7 +230,7 @@ class Scenario:
             for shard, lease in relay._leases._held.items():
                 stored = self.store.leases.get((LeaseKind.OUTBOX, shard))
                 if lease.is_held(now) and stored is not None and stored.epoch > lease.epoch:
-                    self.world.found(f"{owner.name} goes on with shard {shard}, which {stored.owner} has")
+                    self.world.found(f"{owner.name} continues with shard {shard}, which {stored.owner} has")
 
     def applied(self, effect: Effect) -> None:
         """An invariant of each step of a reader: nothing of an older epoch behind a newer one."""

@@ -209,7 +209,7 @@ def _nothing_derived(patch: Patches) -> None:
 @pytest.mark.parametrize(
     ("scenario", "plant", "said"),
     [
-        ("relays", _trusted_too_long, "goes on with shard"),
+        ("relays", _trusted_too_long, "continues with shard"),
         ("relays", _taken_from_anybody, "was taken from a relay that was overtaken"),
         ("relays", _without_fence, "a record has its effect twice"),
         ("relays", _without_acknowledgement, "are lost"),
@@ -227,8 +227,8 @@ def _nothing_derived(patch: Patches) -> None:
         ("jobs", _not_approved, "before its outline was approved"),
         ("jobs", _deadline_moved, "has another deadline"),
         ("jobs", _revoked_softly, "after its end"),
-        ("agents", _unacknowledged, "was told up to"),
-        ("agents", _nothing_derived, "was told up to"),
+        ("agents", _unacknowledged, "was reported up to"),
+        ("agents", _nothing_derived, "was reported up to"),
     ],
 )
 def test_a_planted_bug_is_found(scenario: str, plant: Plant, said: str, patch: Patches):

@@ -1,4 +1,4 @@
-"""`highwater history-check` on the running product: a correct product has no violation, and the history tells what was done.
+"""`highwater history-check` on the running product: a correct product has no violation, and the history shows every operation.
 
 `HIGHWATER_HISTORY_SECONDS=300` lets the clients work longer.
 """
@@ -52,7 +52,7 @@ def test_a_history_of_the_product_has_no_violation(product: Product, tmp_path: P
 
 
 def test_a_history_with_a_violation_ends_with_one(product: Product, tmp_path: Path):
-    """Each violation is a line with its operations; a file that is no history, and an API that is not there, end with 2."""
+    """Each violation is a line with its operations; a file of another kind and an API that does not answer end with 2."""
     path = tmp_path / "history.jsonl"
     page = {"client": "a", "action": "read-page", "resource": "league:s/table"}
     lines = [{"history": 1, "seed": 0, "apis": []}]

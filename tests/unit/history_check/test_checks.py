@@ -232,7 +232,7 @@ def still_shown(story: Story) -> None:
 
 
 def shown_too_long(story: Story) -> None:
-    """A plain read of a feed shows the insight more than two seconds after the retraction was in force."""
+    """A plain read of a feed shows the insight two and a half seconds after a read had proved the retraction."""
     story.pause(2.5)
     story.feed(2, 0, 1, 2)
 
@@ -320,7 +320,7 @@ def test_violations_are_counted_and_some_are_kept():
 
 
 def test_a_history_without_final_reads_is_checked_as_far_as_it_goes():
-    """A run that was killed has none: nothing is lost, because nothing was looked for."""
+    """A run that was killed has none, so no write counts as lost."""
     story = Story()
     story.write(0, offset=0)
     story.invoke(Action.WRITE_INSIGHT, insight(1), value="text 1")
