@@ -117,7 +117,7 @@ class Session:
     ) -> Completion:
         """Send a write and record it."""
         headers = {"Content-Type": "application/json"} | ({} if key is None else {"Idempotency-Key": f'"{key}"'})
-        return await self._send(
+        return await self._request(
             action, resource, method, path, headers, content=None if body is None else orjson.dumps(body),
             recorded={"value": value, "idempotency_key": key},
         )  # fmt: skip
@@ -135,9 +135,9 @@ class Session:
         if positions:
             headers |= {"X-Min-Position": ",".join(positions), "X-Max-Wait-Ms": str(MAX_WAIT_MS)}
         recorded = {"condition": condition, "min_positions": positions, "is_final": is_final}
-        return await self._send(action, resource, "GET", path, headers, content=None, recorded=recorded)
+        return await self._request(action, resource, "GET", path, headers, content=None, recorded=recorded)
 
-    async def _send(
+    async def _request(
         self, action: Action, resource: str, method: str, path: str, headers: Mapping[str, str], *, content: bytes | None,
         recorded: Mapping[str, Any],
     ) -> Completion:  # fmt: skip

@@ -12,10 +12,10 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-import fastavro
 import httpx
 import orjson
 from confluent_kafka import KafkaException, Message, Producer
+from fastavro import parse_schema, schemaless_writer
 
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.access import RegistryAccess
@@ -36,7 +36,7 @@ class ForeignProducer:
     def __init__(self, client: Mapping[str, str], topic: str, schema_id: int, schema: Any) -> None:
         self._topic = topic
         self._head = struct.pack(">bI", _MAGIC, schema_id)
-        self._schema = fastavro.parse_schema(schema)
+        self._schema = parse_schema(schema)
         # A broker that does not answer is part of a run; the history shows which writes were not acknowledged.
         quiet = {"log_level": "0"}
         own = quiet | {
@@ -51,7 +51,7 @@ class ForeignProducer:
         """Send a record; return its position, or None if the broker did not acknowledge it. Blocking."""
         value = io.BytesIO()
         value.write(self._head)
-        fastavro.schemaless_writer(value, self._schema, event)
+        schemaless_writer(value, self._schema, event)
         delivered = threading.Event()
         position: list[str] = []
 
