@@ -152,7 +152,7 @@ class InForce(Fold):
         invocation = operation.invocation
         action, resource = invocation.action, invocation.resource
         if action is Action.RETRACT_INSIGHT and end.is_acknowledged:
-            self._retracted[resource] = operation
+            self._retracted.setdefault(resource, operation)
         elif action is Action.ERASE_USER and end.is_acknowledged:
             self._erased[user_of(resource)] = operation
         elif action is Action.REPLACE_SUBSCRIPTIONS and end.is_acknowledged:

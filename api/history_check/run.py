@@ -31,8 +31,9 @@ _FINAL_READERS = 8
 _AGAIN_SECONDS = 0.25
 # A process of the API starts in some seconds; a busy machine takes ten times that.
 START_SECONDS_MAX = 120.0
-# Definite answers of a final read; after any other one the read is repeated.
-_DEFINITE = frozenset({200, 404, 410})
+# Definite answers of a final read; after any other one the read is repeated. 410 is the answer for a retracted insight.
+_FOUND = frozenset({200, 404})
+_KNOWN = _FOUND | {410}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,10 @@ class Run:
 
 
 class _FinalReads:
-    """Reads at the positions of all sessions, each repeated until its answer is definite."""
+    """Reads at the positions of all sessions, each repeated until its answer is definite.
+
+    A read whose positions the product cannot reach any more is repeated without them: what is stored is judged in any case.
+    """
 
     def __init__(self, session: Session, deadline: float) -> None:
         self._session = session
@@ -171,20 +175,28 @@ class _FinalReads:
         self.unread = 0
 
     async def read(self, action: Action, resource: str, path: str) -> Completion:
-        """Return the definite answer, or the last one."""
-        while True:
-            answer = await self._session.read(action, resource, path, is_positioned=True, is_final=True)
-            if answer.status in _DEFINITE:
-                return answer
-            if time.monotonic() > self._deadline:
-                self.unread += 1
-                return answer
-            await asyncio.sleep(_AGAIN_SECONDS)
+        """Return the answer at the positions of all sessions, or after the limit any answer."""
+        answer = await self._definite(action, resource, path, _FOUND, is_positioned=True)
+        if answer.status in _FOUND:
+            return answer
+        self.unread += 1
+        return await self._definite(action, resource, path, _FOUND, is_positioned=False)
 
     async def insight(self, insight_id: str) -> None:
-        """Read an insight."""
-        channel = insight_id.partition("--")[0]
-        await self.read(Action.READ_INSIGHT, insight_resource(insight_id), insight_path(channel, insight_id))
+        """Read an insight; the reads before this one have waited for all positions."""
+        path = insight_path(insight_id.partition("--")[0], insight_id)
+        resource = insight_resource(insight_id)
+        answer = await self._definite(Action.READ_INSIGHT, resource, path, _KNOWN, is_positioned=False)
+        self.unread += answer.status not in _KNOWN
+
+    async def _definite(
+        self, action: Action, resource: str, path: str, definite: frozenset[int], *, is_positioned: bool
+    ) -> Completion:
+        while True:
+            answer = await self._session.read(action, resource, path, is_positioned=is_positioned, is_final=True)
+            if answer.status in definite or time.monotonic() > self._deadline:
+                return answer
+            await asyncio.sleep(_AGAIN_SECONDS)
 
 
 async def _side_by_side(reads: Sequence[Awaitable[None]]) -> None:

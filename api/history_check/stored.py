@@ -21,6 +21,7 @@ class _Insight:
     acknowledged: Operation | None = None
     positions: set[str] = field(default_factory=set)
     unknown: int = 0  # writes that were not acknowledged (yet)
+    is_retracted: bool = False
     final: Operation | None = None
 
 
@@ -38,6 +39,8 @@ class ExactlyOnce(Fold):
         if invocation.action is Action.WRITE_INSIGHT:
             made = _Insight(invocation.value, Operation(invocation))
             self._insights.setdefault(invocation.resource, made).unknown += 1
+        elif invocation.action is Action.RETRACT_INSIGHT and invocation.resource in self._insights:
+            self._insights[invocation.resource].is_retracted = True
 
     def completed(self, operation: Operation, end: Completion) -> None:
         """Note an acknowledgement; compare what a read shows with the writes."""
@@ -64,6 +67,8 @@ class ExactlyOnce(Fold):
         self.compared += 1
         if operation.invocation.is_final:
             insight.final = operation
+        if end.status == 410 and not insight.is_retracted and not operation.invocation.min_positions:
+            self.found(f"{resource} counts as retracted, and no client retracted it", insight.write, operation)
         if end.status != 200:
             return
         if end.content.get("text") != insight.value:

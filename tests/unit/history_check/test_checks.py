@@ -27,6 +27,8 @@ def correct() -> Story:
     story.read(0, 1, offset=0, named=f"{INGESTED}/0")
     story.read(1, 2, offset=1)
     story.read(2, None, status=503, named=f"{INGESTED}/2")
+    story.read(3, None, status=410, named=f"{INGESTED}/3")  # the position is gone
+    story.read(3, 4, offset=3)
     story.head(5, is_final=False, named=f"{INGESTED}/4")
     story.page(1)
     story.page(2, client="b", api=OTHER)
@@ -61,8 +63,8 @@ def finals(story: Story) -> None:
 
 
 def test_a_correct_history_has_no_violation():
-    """Refused and lost writes may be stored or not; a stale answer may be old; a plain read may show a retracted insight for two
-    seconds; and every check has compared something.
+    """Refused and lost writes may be stored or not; a stale answer may be old; a read at a position that is gone fails; a plain
+    read may show a retracted insight for two seconds; and every check has compared something.
     """
     verdict = correct().verdict()
     assert [str(one) for one in verdict.violations] == []
@@ -92,6 +94,11 @@ def changed_text(story: Story) -> None:
     """An insight has another text than its write had."""
     content = {"seq": 1, "text": "text 7", "position": f"{INGESTED}/0"}
     story.read(0, 1, content=content, etag='W/"other"', version=2, body_hash="other")
+
+
+def retracted_by_nobody(story: Story) -> None:
+    """An insight counts as retracted that no client retracted."""
+    story.read(3, None, status=410)
 
 
 def conflict(story: Story) -> None:
@@ -253,6 +260,7 @@ PLANTED: dict[Callable[[Story], None], str] = {
     lost: "exactly once",
     invented: "exactly once",
     changed_text: "exactly once",
+    retracted_by_nobody: "exactly once",
     conflict: "exactly once",
     foreign_position: "exactly once",
     twice: "dense order",
