@@ -149,7 +149,9 @@ class Recorder:
 def _members(event: Event) -> dict[str, Any]:
     """Return the members of an event that have a value."""
     named = ((name, getattr(event, name)) for name in event.__dataclass_fields__)
-    return {name: value for name, value in named if value not in (None, "", (), {}, False)}
+    return {
+        name: value for name, value in named if value is not None and value is not False and value not in ("", (), {})
+    }
 
 
 def read_history(path: Path) -> Iterator[Event]:
@@ -162,9 +164,7 @@ def read_history(path: Path) -> Iterator[Event]:
         with path.open("rb") as lines:
             head = _document(next(lines, b""), path, 1)
             if head.get("history") != FORMAT:
-                raise HistoryError(
-                    f"{path} is not a history of format {FORMAT}; name a file that --history has written"
-                )
+                raise HistoryError(_REFUSED.format(path=path, line=1, why=f"it is not of format {FORMAT}"))
             for number, line in enumerate(lines, start=2):
                 if line.endswith(b"\n"):  # a run that was killed leaves a part of a line
                     yield event_of(_document(line, path, number), path, number)
