@@ -11,7 +11,7 @@ from highwater.api.history_check.sessions import Draws
 
 
 def test_a_history_is_read_as_it_was_recorded(tmp_path: Path):
-    """Events in order, with their numbers and times; a line that a killed run left incomplete is no event."""
+    """Events in order, with their numbers and times; an incomplete last line, of a killed run, is ignored."""
     path = tmp_path / "history.jsonl"
     with Recorder(path, seed=1, apis=["http://one"]) as recorder:
         read = recorder.invoke(
