@@ -21,6 +21,7 @@ from highwater.connectors.kafka.outbox import Relay
 from highwater.connectors.kafka.refusal import refusal_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.kafka.resting import Doorbell
+from highwater.connectors.kafka.truncation import look
 from highwater.connectors.postgres.migrate import refuse_half_restored
 from highwater.connectors.postgres.pool import is_unavailable, open_pool
 from highwater.connectors.slices import SLICES
@@ -203,9 +204,12 @@ async def _surroundings(
         raise AccessRefusedError(f"Kafka refuses the connection: {refusal}")
     admin = Admin(client)
     await _when_available(admin.require_partitions, waiting, stop)
+    clock = ProductClock(settings.clock_file)
+    # Before the first record of the outbox: it would take an offset that a lost record had.
+    await _when_available(lambda: look(admin, pool, "connect", clock()), waiting, stop)
     doorbell = Doorbell(client)
     resources.push_async_callback(asyncio.to_thread, doorbell.close)
-    return ProcessContext(pool, client, admin, registry, codec, ProductClock(settings.clock_file), doorbell)
+    return ProcessContext(pool, client, admin, registry, codec, clock, doorbell)
 
 
 async def _restored(pool: Pool) -> bool:

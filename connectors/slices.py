@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from highwater.connectors.alerts.wiring import SLICE as ALERTS
 from highwater.connectors.chunks.wiring import slice_of as chunks_slice_of
@@ -17,6 +17,7 @@ from highwater.connectors.pages.wiring import SLICE as PAGES
 from highwater.connectors.queries.redactions import redact_queries
 from highwater.connectors.queries.wiring import SLICE as QUERIES
 from highwater.connectors.redaction import RedactionStep
+from highwater.connectors.remaking import Remake
 from highwater.connectors.wiring import Slice
 
 # Removes a retracted insight or a deleted chunk from documents.
@@ -25,3 +26,5 @@ _OTHERS = (feeds_slice_of(REDACTION), LEAGUE, QUERIES, JOBS, chunks_slice_of(RED
 # The steps of the sink of users for an erased user.
 ERASURE: Sequence[ErasureStep] = tuple(one.erasure for one in _OTHERS if one.erasure is not None)
 SLICES: Sequence[Slice] = (slice_of(ERASURE), *_OTHERS)
+# Events that can be made again from the state, by topic.
+REMAKES: Mapping[str, Remake] = {topic: one for part in SLICES for topic, one in part.remakes.items()}

@@ -22,6 +22,7 @@ from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.postgres.pool import open_pool
 from highwater.connectors.redis.link import RedisLink, open_redis
+from highwater.connectors.remaking import Remake
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.settings import Settings
 
@@ -141,9 +142,10 @@ Make: TypeAlias = Callable[[Wiring], Awaitable[Connector]]
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What a slice adds: its connectors by name and kind, and its step of an erasure."""
+    """What a slice adds: its connectors by name and kind, its step of an erasure, and how events of its topics are made again."""
 
     sinks: Mapping[str, Make] = field(default_factory=dict)
     workers: Mapping[str, Make] = field(default_factory=dict)
     materializers: Mapping[str, Make] = field(default_factory=dict)
     erasure: ErasureStep | None = None
+    remakes: Mapping[str, Remake] = field(default_factory=dict)

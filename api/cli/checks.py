@@ -337,6 +337,7 @@ async def _vectors_behind(settings: Settings) -> str:
 async def check_lag(settings: Settings) -> list[Check]:
     """Check the lag of the consumers."""
     from highwater.api.cli.lag import gather_lags
+    from highwater.connectors.kafka.truncation import COMMAND
 
     if settings.kafka is None or settings.database is None:
         return []
@@ -348,7 +349,9 @@ async def check_lag(settings: Settings) -> list[Check]:
         if group.problem:
             never = all(standing.next is None for standing in group.standings)
             remedy = "`highwater up`, or its role on some machine" if never else "see `highwater reset --help`"
-            if group.stopped:
+            if group.is_truncated:
+                remedy = f"`{COMMAND}` shows what was lost and what can be repaired"
+            elif group.stopped:
                 remedy = "correct the producer, then run " + ", ".join(f"`{stop.command}`" for stop in group.stopped)
             state = WARNING if never and not group.events else BAD
             found.append(Check(f"consumer {group.group}", state, f"{group.problem}; {detail}", remedy))

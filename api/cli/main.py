@@ -22,6 +22,7 @@ from highwater.api.cli.keys import keys
 from highwater.api.cli.lag import lag
 from highwater.api.cli.publish import publish
 from highwater.api.cli.recover_tables import recover_tables
+from highwater.api.cli.repair_log import repair_log
 from highwater.api.cli.replay import replay
 from highwater.api.cli.reset import reset
 from highwater.api.cli.roles import api, connect, health, init, worker
@@ -55,7 +56,7 @@ for _command in (
     *(up, down, status, init, worker, connect, api, health, keys),
     *(publish, import_, topics, describe, groups, schemas, tail, lag, top, dlq, reset, doctor, capacity, bench),
     *(ask, queries, jobs, chunks, users, matches),
-    *(replay, sql, count, diff, verify, backtest, explain, backup, restore, recover_tables, upgrade),
+    *(replay, sql, count, diff, verify, backtest, explain, backup, restore, recover_tables, repair_log, upgrade),
     *(chaos, history_check, simulate),
 ):
     highwater.add_command(_command)

@@ -21,7 +21,7 @@ from highwater.api.command.connection import (
     reachable,
     stack_settings,
 )
-from highwater.api.command.terminal import print_json
+from highwater.api.command.terminal import print_json, warn
 from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
@@ -50,16 +50,20 @@ def init(as_json: bool) -> None:
 async def _initialise(settings: Settings) -> dict[str, list[str]]:
     from highwater.connectors.kafka.admin import Admin
     from highwater.connectors.kafka.registry import Registry
+    from highwater.connectors.kafka.truncation import look
     from highwater.connectors.postgres.migrate import migrate
     from highwater.schemas.topics import TOPICS, all_topics
+    from highwater.streams.clock import ProductClock
 
-    async with database(settings) as pool:
-        migrations = await migrate(pool)
     registry = Registry(settings.registry_access())
     admin = Admin(kafka_client(settings))
-    # A producer may write as soon as it sees a topic, so its schema is registered first.
-    ids = await registry.register(await registry.missing(TOPICS.values()))
-    created = await admin.ensure_topics(all_topics(), replication_factor=settings.replication_factor)
+    async with database(settings) as pool:
+        migrations = await migrate(pool)
+        # A producer may write as soon as it sees a topic, so its schema is registered first.
+        ids = await registry.register(await registry.missing(TOPICS.values()))
+        created = await admin.ensure_topics(all_topics(), replication_factor=settings.replication_factor)
+        for loss in await look(admin, pool, "init", ProductClock(settings.clock_file)()):
+            warn(loss.text)
     return {"migrations": migrations, "topics": created, "schemas": list(ids)}
 
 

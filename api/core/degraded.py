@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import asyncpg
 
+from highwater.api.core.log_state import LogState
 from highwater.connectors.kafka.stopped import Stopped, all_stopped
 from highwater.connectors.postgres.pool import fetched
 from highwater.connectors.postgres.statements import QUERIES
@@ -29,8 +30,9 @@ _log = get_log("api")
 class Degraded:
     """Reads the stopped partitions of all consumers, and whether a restore is in progress."""
 
-    def __init__(self, pool: Callable[[], asyncpg.Pool[asyncpg.Record]]) -> None:
+    def __init__(self, pool: Callable[[], asyncpg.Pool[asyncpg.Record]], log_state: LogState) -> None:
         self._pool = pool
+        self._log_state = log_state
         self._read_at: float | None = None
         self._reading: asyncio.Task[None] | None = None
         self._found: list[Stopped] = []
@@ -63,11 +65,14 @@ class Degraded:
 
     async def by_name(self) -> dict[str, str]:
         """Return, for each consumer with stopped partitions, what happened and the commands that resume them; also
-        `restore` while one runs.
+        `restore` while one runs, and `log` if a partition lost its tail.
         """
         found: dict[str, str] = {}
         for stop in await self.stopped():
             found[stop.group] = f"{found[stop.group]}; {stop.text}" if stop.group in found else stop.text
+        losses = [one.text for one in await self._log_state.losses() if one.is_open]
+        if losses:
+            found["log"] = "; ".join(losses)
         if self._restored_from is not None:
             found["restore"] = (
                 f"a restore from {self._restored_from} is in progress or was interrupted: answers may be older than the log;"

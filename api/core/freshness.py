@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from highwater.api.core.conditional import CACHE_NEVER
 from highwater.api.core.errors import BadRequestError
+from highwater.api.core.log_state import LogState
 from highwater.connectors.kafka.admin import Admin
 from highwater.schemas.errors import HighwaterError, InvalidEventError, UnavailableError
 from highwater.schemas.feeds import REBUILD_REQUESTED
@@ -194,10 +195,12 @@ async def wait_until_fresh(
     watcher: PositionWatcher,
     read_positions: ReadPositions,
     admin: Callable[[], Admin],
+    log_state: LogState,
 ) -> bool:
     """Wait for the positions that the request names; return False if it names none.
 
     Raises:
+        LostPositionError, LogTruncatedError: the log lost the record of one.
         BadRequestError: the request names a position that cannot be reached.
         NotYetError: the position was not accounted for in time.
         UnavailableError: a service that is needed for the check is unavailable.
@@ -206,7 +209,7 @@ async def wait_until_fresh(
     wait_ms = max_wait_ms(request)
     if not positions:
         return False
-    await wait_for(positions, wait_ms, watcher=watcher, read_positions=read_positions, admin=admin)
+    await wait_for(positions, wait_ms, watcher=watcher, read_positions=read_positions, admin=admin, log_state=log_state)
     return True
 
 
@@ -217,16 +220,19 @@ async def wait_for(
     watcher: PositionWatcher,
     read_positions: ReadPositions,
     admin: Callable[[], Admin],
+    log_state: LogState,
 ) -> None:
     """Wait until positions are accounted for.
 
     Raises:
+        LostPositionError, LogTruncatedError: the log lost the record of one.
         BeyondEndError: one is past the end of the log.
         NotYetError: one was not accounted for in time.
         UnavailableError: a service that is needed for the check is unavailable.
     """
     wanted = wanted_of(positions)
     started = monotonic_seconds()
+    await log_state.refuse_reads(positions)
     seen = await read_positions(sorted(wanted))
     if is_accounted_for(wanted, seen):
         return

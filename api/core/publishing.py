@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from highwater.api.core.freshness import WRITE_WAIT_MS, PositionWatcher, group_of
+from highwater.api.core.log_state import LogState
 from highwater.api.core.overload import Overload
 from highwater.api.core.parts import Part
 from highwater.api.core.tracing import Publishing
@@ -54,6 +55,7 @@ class Publisher:
         watcher: PositionWatcher,
         clock: Clock,
         embedding_dimensions: int,
+        log_state: LogState,
         overload: Overload | None = None,
     ) -> None:
         self._producer = producer
@@ -61,6 +63,7 @@ class Publisher:
         self._watcher = watcher
         self._clock = clock
         self._dimensions = embedding_dimensions
+        self._log_state = log_state
         self._overload = overload
 
     def encode(self, topic: str, event: Mapping[str, Any]) -> tuple[str, bytes]:
@@ -103,6 +106,7 @@ class Publisher:
 
     async def _produce(self, topic: str, encoded: Sequence[tuple[str, bytes]]) -> list[AcceptedRecord]:
         producer = self._producer.require()
+        await self._log_state.refuse_writes(topic, [key for key, _ in encoded])
         now_ms = self._clock()
         acks = []
         publishing = Publishing(topic)

@@ -20,6 +20,7 @@ from highwater.api.core.changes import ChangeFeed
 from highwater.api.core.degraded import Degraded
 from highwater.api.core.freshness import PositionWatcher, max_wait_ms, wait_for, wait_until_fresh
 from highwater.api.core.keys import KeyFile
+from highwater.api.core.log_state import LogState
 from highwater.api.core.oidc import TokenReader, read_rules
 from highwater.api.core.overload import Overload, bounds_of
 from highwater.api.core.parts import Part
@@ -96,20 +97,22 @@ class Services:
     changes: ChangeFeed
     passports: Passports
     degraded: Degraded
+    log_state: LogState
     security: SecurityLog
     overload: Overload
 
     async def fresh(self, request: Request, fed_by: frozenset[str]) -> bool:
         """Wait for the positions in `X-Min-Position`; return whether there are any."""
         return await wait_until_fresh(
-            request, fed_by=fed_by, watcher=self.watcher, read_positions=self.read_positions, admin=lambda: self.admin
-        )
+            request, fed_by=fed_by, watcher=self.watcher, read_positions=self.read_positions, admin=lambda: self.admin,
+            log_state=self.log_state,
+        )  # fmt: skip
 
     async def accounted(self, request: Request, position: Position) -> None:
         """Wait until the read models include a position, as for a request with `X-Min-Position`."""
         await wait_for(
             {position[:2]: position.offset}, max_wait_ms(request), watcher=self.watcher,
-            read_positions=self.read_positions, admin=lambda: self.admin,
+            read_positions=self.read_positions, admin=lambda: self.admin, log_state=self.log_state,
         )  # fmt: skip
 
     async def read_positions(self, positions: Sequence[tuple[str, str, int]]) -> Mapping[tuple[str, str, int], int]:
@@ -218,8 +221,9 @@ class KafkaCheck:
     librdkafka gives up.
     """
 
-    def __init__(self, admin: Admin, partitions: int) -> None:
+    def __init__(self, admin: Admin, partitions: int, log_state: LogState) -> None:
         self._admin = admin
+        self._log_state = log_state
         self._partitions = partitions
         self._asking: asyncio.Task[dict[str, int]] | None = None
         self._refusal: str | None = None  # why the brokers refused us, and when that was last reported
@@ -240,8 +244,12 @@ class KafkaCheck:
         except AccessRefusedError as error:
             self._refusal = str(error)
             raise
+        except UnavailableError:
+            self._log_state.compare_again()
+            raise
         except TimeoutError:
             # librdkafka takes longer to give up: until then the last result remains valid.
+            self._log_state.compare_again()
             raise UnavailableError(self._refusal or f"Kafka does not answer within {CHECK_SECONDS_MAX} s") from None
         self._refusal = partitions_refusal(counts, self._partitions)
         if self._refusal is not None:
@@ -258,7 +266,7 @@ def make_services(settings: Settings, clock: Clock) -> Services:
     admin = Admin(client)
 
     async def open_producer() -> AsyncProducer:
-        return AsyncProducer(client, client_id="highwater-api")
+        return AsyncProducer(client, client_id="highwater-api", on_given_again=log_state.compare_again)
 
     checked = DatabaseCheck(settings.database, settings.database_silence_seconds)
     database = Part(
@@ -269,15 +277,17 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         checked.close,
         is_lost=is_closed,
     )
+    log_state = LogState(database.require, admin, clock)
     kafka = Part(
-        "kafka", open_producer, KafkaCheck(admin, settings.partitions), AsyncProducer.close, KAFKA_CHECK_SECONDS
-    )
+        "kafka", open_producer, KafkaCheck(admin, settings.partitions, log_state), AsyncProducer.close,
+        KAFKA_CHECK_SECONDS,
+    )  # fmt: skip
     registry = Part("schema_registry", lambda: Registry(settings.registry_access()).codec(), _nothing, _nothing)
     link = RedisLink(settings.redis, connections_max=settings.redis_connections)
     sessions = SessionStore(link, database.require)
     watcher = PositionWatcher(lambda asked: feeds_reads.next_offsets(database.require(), asked))
     overload = Overload(bounds_of(settings), database.require, admin)
-    publisher = Publisher(kafka, registry, watcher, clock, settings.embedding_dimensions, overload)
+    publisher = Publisher(kafka, registry, watcher, clock, settings.embedding_dimensions, log_state, overload)
 
     async def publish_activity(user_id: str, now_ms: int) -> None:
         await publisher.one("feeds.user-active", {"user_id": user_id, "ts": now_ms})
@@ -318,7 +328,8 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         publisher=publisher,
         changes=ChangeFeed(client, admin),
         passports=load_passports(settings.namespaces_file),
-        degraded=Degraded(database.require),
+        degraded=Degraded(database.require, log_state),
+        log_state=log_state,
         security=SecurityLog(_action_recorder(publisher, registry, database), clock),
         overload=overload,
     )

@@ -65,6 +65,8 @@ UNION ALL
 SELECT 'ingest ' || ingest_id || ' is ' || status FROM chunk_ingests WHERE status NOT IN ('complete', 'superseded')
 UNION ALL
 SELECT 'partition ' || topic || '/' || partition || ' of ' || "group" || ' is stopped: ' || reason FROM stopped_partitions
+UNION ALL
+SELECT 'partition ' || topic || '/' || partition || ' lost its tail' FROM log_truncations WHERE repaired_at IS NULL
 
 -- Sends the consumers of a group back, none of which lives.
 -- name: chaos_rewind

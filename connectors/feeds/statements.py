@@ -118,6 +118,12 @@ class Statements(TypedDict):
     replace_labels: str
     retracted_insights: str
     texts_of_remaining: str
+    remade_insights: str
+    move_insights: str
+    move_channels: str
+    remade_retractions: str
+    remade_subscriptions: str
+    remade_plans: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from highwater.connectors.feeds.erasure import ERASURE
 from highwater.connectors.feeds.mirror import Mirror
 from highwater.connectors.feeds.pool import ClusterPool
+from highwater.connectors.feeds.remade import REMAKES
 from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.feeds.titles import ClusterTitles
 from highwater.connectors.feeds.worker_embed import EmbedWorker
@@ -70,4 +71,5 @@ def slice_of(redaction: Sequence[RedactionStep]) -> Slice:
         workers={"fanout": _fanout, "rebuild": _rebuild, "embed": _embed},
         materializers={"mirror": _mirror},
         erasure=ERASURE,
+        remakes=REMAKES,
     )

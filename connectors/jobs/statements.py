@@ -60,6 +60,8 @@ class Statements(TypedDict):
     withdraw_semantic_vectors: str
     withdrawn_semantic_vectors: str
     forget_semantic_vectors: str
+    remade_jobs: str
+    move_jobs: str
     raise_usage: str
     usage_recounted: str
     store_views: str

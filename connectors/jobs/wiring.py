@@ -10,6 +10,7 @@ from highwater.connectors.jobs.export import ExportSteps
 from highwater.connectors.jobs.generation import GenerationSteps, answered_locally
 from highwater.connectors.jobs.ingestion import IngestionSteps
 from highwater.connectors.jobs.progress import Progress
+from highwater.connectors.jobs.remade import REMAKES
 from highwater.connectors.jobs.semantic_cache import SemanticCache
 from highwater.connectors.jobs.sink_controls import JobControlsSink
 from highwater.connectors.jobs.sink_jobs import JobsSink
@@ -99,4 +100,5 @@ SLICE = Slice(
     workers={"generation": _generation, "ingestion": _ingestion, "export": _export},
     materializers={"progress": _progress},
     erasure=ERASURE,
+    remakes=REMAKES,
 )

@@ -17,14 +17,14 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from highwater.connectors.kafka import outbox, positions
-from highwater.connectors.kafka.admin import TOPIC_IDS_SECONDS
+from highwater.connectors.kafka import outbox, positions, truncation
+from highwater.connectors.kafka.admin import TOPIC_IDS_SECONDS, LogRange
 from highwater.connectors.kafka.backlog import Reading
 from highwater.connectors.kafka.chains import begin_batch, end_batch
 from highwater.connectors.kafka.failures import Following, after_failure, is_refusal
 from highwater.connectors.kafka.handler import Handler, ProcessContext
 from highwater.connectors.kafka.linger import Linger
-from highwater.connectors.kafka.positions import Epochs, Move, Place
+from highwater.connectors.kafka.positions import Epochs, Move, Place, Stored
 from highwater.connectors.kafka.preparing import Ahead, Preparation, PreparedBatch
 from highwater.connectors.kafka.records import DeadLetter, Record, dead_letter_row, record_of
 from highwater.connectors.kafka.resting import Rest
@@ -103,6 +103,10 @@ class BatchConsumer:
         self._has_joined = False
         self._assignments = 0  # counts them, so that a change during a poll is detected
         self._has_strayed = False  # records were read and not stored: read again from the stored position
+        self._doubted: set[Place] = set()  # partitions whose log does not continue at our position
+        self._before: dict[
+            Place, int
+        ] = {}  # the leader epoch of the record before our position, until it was read again
         self._is_ending = False
         self._is_said = False
         self._idle = threading.Event()
@@ -198,7 +202,8 @@ class BatchConsumer:
                 "group.id": f"highwater-{self.group}",
                 "client.id": f"highwater-{self.group}",
                 "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
+                # Positions are in PostgreSQL; one that the log does not have is reported instead of replaced by another.
+                "auto.offset.reset": "error",
                 "partition.assignment.strategy": "roundrobin",
                 "session.timeout.ms": SESSION_MS,
                 "heartbeat.interval.ms": SESSION_MS // 3,  # a larger share is not advised
@@ -224,16 +229,20 @@ class BatchConsumer:
         self._rest.end(self._loop.time())
         places = [(p.topic, p.partition) for p in partitions]
         loaded, epochs = asyncio.run_coroutine_threadsafe(self._load(places), self._loop).result()
-        self._owned, self._next, self._epochs = places, loaded, epochs
+        self._owned, self._epochs = places, epochs
+        self._next = {place: stored.next for place, stored in loaded.items()}
+        self._before = {place: epoch for place, (_, epoch) in loaded.items() if epoch is not None}
         self._has_joined, self._has_strayed = True, False
         self._assignments += 1
-        assigned = [TopicPartition(*place, offset) for place, offset in loaded.items()]
+        # From the record before the position on, if its epoch is known: librdkafka compares epochs when the leader changes
+        # while it reads, and not of a position that a member of a group is assigned.
+        assigned = [TopicPartition(*place, next_ - (place in self._before)) for place, next_ in self._next.items()]
         self._consumer.assign(assigned)
         # librdkafka keeps a partition paused over its reassignment. None may be paused here: what `_poll_paused` reads
         # of them is read again afterwards.
         self._consumer.resume(assigned)
 
-    async def _load(self, places: list[Place]) -> tuple[dict[Place, int], dict[Place, dict[int, Epoch]]]:
+    async def _load(self, places: list[Place]) -> tuple[dict[Place, Stored], dict[Place, dict[int, Epoch]]]:
         attempt = 0
         while not (self._stop.is_set() or self._is_ending):
             try:
@@ -241,17 +250,34 @@ class BatchConsumer:
                 ranges = await self._context.admin.log_ranges(places)
                 lows = {place: found.low for place, found in ranges.items()}
                 async with transaction(self._context.pool) as tx:
-                    found = await positions.load(tx, self.group, places, topic_ids=self._topic_ids, lows=lows)
-                    stored, found = found, await self._guard.load(tx, found)
+                    stored = await positions.load(tx, self.group, places, topic_ids=self._topic_ids, lows=lows)
+                    lost = await self._lost(stored, ranges)
+                    await truncation.note(tx, self.group, lost, self._context.clock())
+                    found = await self._guard.load(tx, {place: one.next for place, one in stored.items()})
                     epochs = await positions.load_epochs(tx, self.group)
             except (UnavailableError, *CONFLICT) as error:
                 attempt += 1
                 await self._pause(error, attempt, self._stop)
                 continue
-            self._held_back = {place: next_ for place, next_ in stored.items() if place not in found}
+            self._held_back = {place: one.next for place, one in stored.items() if place not in found}
             self._log.info("partitions_assigned", count=len(found))
-            return found, epochs
+            # A doubt that is not confirmed came from an epoch that this broker does not know; the next record has one.
+            doubted, self._doubted = self._doubted, set()
+            read = {place: Stored(next_) if place in doubted else stored[place] for place, next_ in found.items()}
+            return read, epochs
         return {}, {}
+
+    async def _lost(
+        self, stored: Mapping[Place, Stored], ranges: Mapping[Place, LogRange]
+    ) -> list[tuple[Place, int, int]]:
+        """Return the partitions whose log lost records that this group has stored, with the first of them."""
+        ends = truncation.beyond_end(
+            {place: one.next for place, one in stored.items()}, {place: span.high for place, span in ranges.items()}
+        )
+        for place in self._doubted & stored.keys():
+            one, span = stored[place], ranges[place]
+            ends[place] = await asyncio.to_thread(truncation.kept_end, self._context.client, place, one, span)
+        return [(place, end, stored[place].next) for place, end in ends.items() if end < stored[place].next]
 
     def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._idle.wait(_HAND_OVER_SECONDS)
@@ -260,7 +286,7 @@ class BatchConsumer:
 
     def _on_lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._rest.end(self._loop.time())
-        self._owned, self._next, self._held_back, self._uncommitted = [], {}, {}, {}
+        self._owned, self._next, self._held_back, self._uncommitted, self._before = [], {}, {}, {}, {}
         self._assignments += 1
         self._consumer.unassign()
         self._loop.call_soon_threadsafe(self._guard.release)
@@ -343,8 +369,7 @@ class BatchConsumer:
         return records
 
     def _read_on(self, count: int) -> list[Record]:
-        messages = self._consumer.consume(count, timeout=_POLL_SECONDS)
-        return [record_of(message) for message in messages if not self._is_error(message)]
+        return self._records(self._consumer.consume(count, timeout=_POLL_SECONDS))
 
     def _close(self) -> None:
         self._rest.end(self._loop.time())
@@ -391,11 +416,29 @@ class BatchConsumer:
             # A rebalance came between them: it is unknown which were read under the old assignment.
             self._has_strayed = True
             return []
-        return [record_of(message) for message in messages if not self._is_error(message)]
+        return self._records(messages)
+
+    def _records(self, messages: Sequence[Message]) -> list[Record]:
+        read = [message for message in messages if not self._is_error(message)]
+        if self._before:
+            read = [message for message in read if not self._is_before(message)]
+        # All are read again once it is known whether the log continues where it was read.
+        return [] if self._doubted else [record_of(message) for message in read]
+
+    def _is_before(self, message: Message) -> bool:
+        """Return whether this is the record before our position, and compare the leader epoch that it had."""
+        place = (str(message.topic()), message.partition() or 0)
+        epoch = self._before.pop(place, None)
+        if epoch is None or (message.offset() or 0) >= self._next[place]:
+            return False  # a compacted log may not have it any more
+        if message.leader_epoch() != epoch:
+            self._doubted.add(place)
+            self._has_strayed = True
+        return True
 
     def _is_calm(self) -> bool:
         """Return whether the event loop has nothing to check every second: no problem and no stopped partition."""
-        return self._problem is None and not self._guard.stopped
+        return self._problem is None and not self._guard.holds_back
 
     def _is_error(self, message: Message) -> bool:
         error = message.error()
@@ -403,6 +446,11 @@ class BatchConsumer:
             return False
         if error.fatal():
             raise KafkaException(error)
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - librdkafka's own name for it
+            # The log does not continue where this partition is read: it lost its beginning (retention) or its tail.
+            self._doubted.add((str(message.topic()), message.partition() or 0))
+            self._has_strayed = True
+            return True
         self._loop.call_soon_threadsafe(self._set_problem, f"Kafka: {error.str()}")
         return True
 
@@ -594,10 +642,10 @@ class BatchConsumer:
         return await self._preparation.make(records)
 
     def _moves(self, records: list[Record], held_positions: Mapping[Place, int]) -> list[Move]:
-        last = {(record.topic, record.partition): record.offset for record in records}
+        last = {(record.topic, record.partition): record for record in records}
         return [
-            Move(topic, partition, self._topic_ids[topic], held_positions[topic, partition], offset + 1)
-            for (topic, partition), offset in last.items()
+            Move(*place, self._topic_ids[record.topic], held_positions[place], record.offset + 1, record.leader_epoch)
+            for place, record in last.items()
         ]
 
     async def _moved(self, moves: list[Move], records: list[Record], dead: Sequence[DeadLetter]) -> None:

@@ -15,6 +15,7 @@ from highwater.connectors.kafka.admin import Admin, LogRange
 from highwater.connectors.kafka.offsets import committed_offsets
 from highwater.connectors.kafka.reading import Place, log_ranges_of, open_reader, read_spans
 from highwater.connectors.kafka.stopped import Stopped, all_stopped
+from highwater.connectors.kafka.truncation import COMMAND, Truncation, all_truncations
 from highwater.schemas.topics import TOPICS
 from highwater.streams.clock import ProductClock
 
@@ -42,10 +43,28 @@ class Standing:
     range: LogRange
     recreated: bool = False
     stopped: Stopped | None = None
+    truncated: Truncation | None = None
+
+    @property
+    def is_truncated(self) -> bool:
+        """Return whether the log lost its tail."""
+        return self.truncated is not None or (not self.recreated and (self.next or 0) > self.range.high)
+
+    @property
+    def problem(self) -> str | None:
+        """Return why the partition is not read."""
+        if self.truncated is not None:
+            return self.truncated.text
+        if self.is_truncated:
+            return (
+                f"{self.topic}/{self.partition} ends at offset {self.range.high}, before {self.next}, to where it was read:"
+                f" Kafka lost its tail; `{COMMAND}` shows what can be repaired"
+            )
+        return None if self.stopped is None else self.stopped.text
 
     @property
     def events(self) -> int:
-        """Return the number of records that are not accounted for."""
+        """Return the number of records that are not accounted for; 0 of a log that ends before `next`, which has a problem."""
         return max(0, self.range.high - max(self.next or 0, self.range.low))
 
     @property
@@ -73,13 +92,19 @@ class GroupLag:
         return tuple(standing.stopped for standing in self.standings if standing.stopped is not None)
 
     @property
+    def is_truncated(self) -> bool:
+        """Return whether the log of one of its partitions lost its tail."""
+        return any(standing.is_truncated for standing in self.standings)
+
+    @property
     def problem(self) -> str | None:
         """Return what requires an operator."""
         topics = sorted({standing.topic for standing in self.standings if standing.recreated})
         if topics:
             return f"{', '.join(topics)} was recreated; `highwater reset {self.group} --to earliest --execute`"
-        if self.stopped:
-            return "; ".join(stop.text for stop in self.stopped)
+        problems = [standing.problem for standing in self.standings if standing.problem is not None]
+        if problems:
+            return "; ".join(problems)
         if all(standing.next is None for standing in self.standings):
             return "has never run"
         return None
@@ -98,7 +123,7 @@ class GroupLag:
                     "next": s.next,
                     "high": s.range.high,
                     "events": s.events,
-                    "stopped": None if s.stopped is None else s.stopped.text,
+                    "stopped": s.problem,
                 }
                 for s in self.standings
             ],
@@ -139,6 +164,7 @@ async def standings(
     for row in await pool.fetch(ALL_POSITIONS):
         stored[row["group"], (row["topic"], row["partition"])] = (row["next"], row["topic_id"])
     stopped = {(one.group, one.place): one for one in await all_stopped(pool)}
+    truncated = {one.place: one for one in await all_truncations(pool) if one.is_open}
     wanted = {topic for topics in groups.values() for topic in topics} | {place[0] for _, place in stored}
     ranges = await log_ranges_of(admin, sorted(wanted))
     ids = await admin.topic_ids(sorted({topic for topic, _ in ranges})) if ranges else {}
@@ -151,7 +177,8 @@ async def standings(
             if place[0] in read:
                 next_offset, topic_id = stored.get((group, place), (offsets.get(place), ids[place[0]]))
                 is_recreated = topic_id != ids[place[0]]
-                rows.append(Standing(*place, next_offset, held, is_recreated, stopped.get((group, place))))
+                stop = stopped.get((group, place))
+                rows.append(Standing(*place, next_offset, held, is_recreated, stop, truncated.get(place)))
         found[group] = tuple(rows)
     return found
 

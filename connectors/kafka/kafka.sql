@@ -1,5 +1,6 @@
 -- name: positions_of
-SELECT topic, partition, topic_id, next FROM positions WHERE "group" = $1
+SELECT topic, partition, topic_id, next, CASE WHEN epoch_at = next THEN leader_epoch END AS leader_epoch
+FROM positions WHERE "group" = $1
 
 -- name: positions_of_groups
 SELECT "group", topic, partition, next FROM positions WHERE "group" = ANY ($1::text[])
@@ -13,20 +14,26 @@ ON CONFLICT DO NOTHING
 -- name: skip_to
 UPDATE positions SET next = $4 WHERE "group" = $1 AND topic = $2 AND partition = $3 AND next < $4
 
+-- Not in a partition of which another consumer has found that it lost its tail: what is read there may stand on given positions.
 -- name: advance_positions
-UPDATE positions AS p SET next = moved.next
-FROM unnest($2::text[], $3::int[], $4::text[], $5::bigint[], $6::bigint[]) AS moved (topic, partition, topic_id, expected, next)
+UPDATE positions AS p SET next = moved.next, leader_epoch = moved.leader_epoch, epoch_at = moved.next
+FROM unnest($2::text[], $3::int[], $4::text[], $5::bigint[], $6::bigint[], $7::int[])
+    AS moved (topic, partition, topic_id, expected, next, leader_epoch)
 WHERE p."group" = $1 AND p.topic = moved.topic AND p.partition = moved.partition
   AND p.topic_id = moved.topic_id AND p.next = moved.expected
+  AND NOT EXISTS (SELECT FROM log_truncations AS t
+      WHERE t.topic = p.topic AND t.partition = p.partition AND t.repaired_at IS NULL)
 
 -- A statement is planned once and for all, as a rule for what its tables held then. Of a table that was empty all rows are read, and
 -- each compared with each of the batch's ids, until the table is next analyzed: over a second for 5,000 ids and 50,000 rows.
 -- name: plan_anew
 SET LOCAL plan_cache_mode = force_custom_plan
 
+-- Events of a topic with a partition that lost its tail wait: which of them belong there is known only from the hash of their keys.
 -- name: outbox_take
 SELECT id, shard, topic, partition, key, value, headers, added_at FROM outbox
-WHERE shard = ANY ($1::smallint[]) ORDER BY id LIMIT $2
+WHERE shard = ANY ($1::smallint[]) AND topic <> ALL (ARRAY (SELECT topic FROM log_truncations WHERE repaired_at IS NULL))
+ORDER BY id LIMIT $2
 
 -- Rows up to $1 of them, and how long the oldest has waited
 -- name: outbox_backlog
@@ -78,3 +85,23 @@ WHERE s."group" = $1 AND s.topic = resumed.topic AND s.partition = resumed.parti
 
 -- name: position_of
 SELECT next FROM positions WHERE "group" = $1 AND topic = $2 AND partition = $3
+
+-- name: truncations_all
+SELECT topic, partition, found_at, found_by, end_offset, next, filled_to, repaired_at FROM log_truncations
+ORDER BY topic, partition, found_at
+
+-- name: truncations_open
+SELECT topic, partition, found_at, found_by, end_offset, next, filled_to, repaired_at FROM log_truncations
+WHERE repaired_at IS NULL ORDER BY topic, partition
+
+-- The lowest end and the highest position stay: several consumers find one loss, each from its own place. $1 who, $2 now
+-- name: note_truncations
+INSERT INTO log_truncations AS t (topic, partition, found_at, found_by, end_offset, next)
+SELECT topic, partition, $2, $1, end_offset, next
+FROM unnest($3::text[], $4::int[], $5::bigint[], $6::bigint[]) AS found (topic, partition, end_offset, next)
+ORDER BY topic, partition
+ON CONFLICT (topic, partition) WHERE repaired_at IS NULL DO UPDATE
+    SET end_offset = least(t.end_offset, excluded.end_offset), next = greatest(t.next, excluded.next)
+
+-- name: highest_positions
+SELECT topic, partition, topic_id, max(next) AS next FROM positions GROUP BY topic, partition, topic_id

@@ -15,6 +15,7 @@ import asyncpg
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.statements import QUERIES
 from highwater.connectors.kafka.stopped import stopped_of
+from highwater.connectors.kafka.truncation import open_of
 from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.topics import TOPICS
@@ -74,6 +75,7 @@ class KnownIds:
         async with transaction(self._pool) as tx:
             rows = await tx.fetch(QUERIES["positions_of"], group)
             stopped = {place for place, one in (await stopped_of(tx, group)).items() if one.park_until is None}
+            stopped |= (await open_of(tx, ends)).keys()
         # A position in an earlier topic of the same name does not apply to this one.
         reached = {(r["topic"], r["partition"]): r["next"] for r in rows if r["topic_id"] == topic_ids[topic]}
         # A stopped partition waits for an operator: waiting for it would stop every reader that checks.

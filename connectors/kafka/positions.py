@@ -15,14 +15,22 @@ Place = tuple[str, int]  # topic, partition
 Epochs = Mapping[Place, Mapping[int, Epoch]]
 
 
+class Stored(NamedTuple):
+    """The next offset to read, and the leader epoch of the record before it; None if it is not known."""
+
+    next: int
+    leader_epoch: int | None = None
+
+
 class Move(NamedTuple):
-    """A step of one partition: from the expected offset to the next to read."""
+    """A step of one partition: from the expected offset to the next to read, after a record of a leader epoch."""
 
     topic: str
     partition: int
     topic_id: str
     expected: int
     next: int
+    leader_epoch: int | None = None
 
 
 def recreated(group: str, topic: str) -> TopicRecreatedError:
@@ -35,8 +43,8 @@ def recreated(group: str, topic: str) -> TopicRecreatedError:
 
 async def load(
     tx: Connection, group: str, places: Sequence[Place], *, topic_ids: Mapping[str, str], lows: Mapping[Place, int]
-) -> dict[Place, int]:
-    """Return the next offset of each partition, and store missing ones; never below the first offset of the log.
+) -> dict[Place, Stored]:
+    """Return where each partition is read next, and store missing ones; never below the first offset of the log.
 
     Raises:
         TopicRecreatedError: a stored position belongs to an earlier topic of the same name.
@@ -50,16 +58,18 @@ async def load(
         [topic_ids[topic] for topic, _ in fresh],
         [lows[place] for place in fresh],
     )
-    found: dict[Place, int] = {}
+    found: dict[Place, Stored] = {}
     for row in await tx.fetch(QUERIES["positions_of"], group):
         place = (row["topic"], row["partition"])
         if place not in lows:
             continue
         if row["topic_id"] != topic_ids[row["topic"]]:
             raise recreated(group, row["topic"])
-        found[place] = max(row["next"], lows[place])
-        if found[place] != row["next"]:
-            await tx.execute(QUERIES["skip_to"], group, *place, found[place])
+        # Retention has deleted the record before the position: there is nothing to compare.
+        found[place] = Stored(row["next"], row["leader_epoch"] if row["next"] > lows[place] else None)
+        if row["next"] < lows[place]:
+            found[place] = Stored(lows[place])
+            await tx.execute(QUERIES["skip_to"], group, *place, lows[place])
     return found
 
 
@@ -67,12 +77,10 @@ async def advance(tx: Connection, group: str, moves: Sequence[Move]) -> None:
     """Move positions in the caller's transaction; their rows stay locked until it ends.
 
     Raises:
-        FencedError: a partition is not at the expected offset: another consumer has it.
+        FencedError: a partition is not at the expected offset: another consumer has it; or it lost its tail.
     """
-    ordered = sorted(moves)  # one order for all, or two consumers could deadlock
-    columns = [
-        [getattr(move, name) for move in ordered] for name in ("topic", "partition", "topic_id", "expected", "next")
-    ]
+    ordered = sorted(moves, key=lambda move: move[:2])  # one order for all, or two consumers could deadlock
+    columns = [[getattr(move, name) for move in ordered] for name in Move._fields]
     status = await tx.execute(QUERIES["advance_positions"], group, *columns)
     if status != f"UPDATE {len(ordered)}":
         places = ", ".join(f"{move.topic}/{move.partition}" for move in ordered)

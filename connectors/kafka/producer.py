@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from highwater.connectors.kafka.positions import Place
 from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX
+from highwater.streams.telemetry import get_log
 
 # librdkafka's default is CRC32; Java, aiokafka and Faust use murmur2 (of 200 keys on 8 partitions only 15 agree).
 PARTITIONER = "murmur2_random"
@@ -27,6 +30,8 @@ QUEUE_KIB_MAX = 64 * 1024
 # signals.
 _POLL_SECONDS = 0.2
 
+_log = get_log("producer")
+
 
 class AcceptedRecord(Position):
     """The position of a record that the broker accepted, and the broker's time of it (log append), in ms since 1970."""
@@ -34,32 +39,69 @@ class AcceptedRecord(Position):
     arrived_ms: int
 
 
+def accepted(topic: str, partition: int, offset: int, arrived_ms: int) -> AcceptedRecord:
+    """Return an accepted record."""
+    taken = AcceptedRecord(topic, partition, offset)
+    taken.arrived_ms = arrived_ms
+    return taken
+
+
+def _outcome(error: KafkaError | None, message: Message) -> AcceptedRecord | UnavailableError | InvalidEventError:
+    if error is not None:
+        return _as_error(error)
+    return accepted(message.topic(), message.partition(), message.offset(), message.timestamp()[1])
+
+
 class AsyncProducer:
     """librdkafka's producer under asyncio: each record's future resolves to its position."""
 
-    def __init__(self, client: Mapping[str, str], *, client_id: str, linger_ms: int = 1) -> None:
-        self._producer = Producer(
-            {
-                **client,
-                "client.id": client_id,
-                "enable.idempotence": True,
-                "acks": "all",
-                "partitioner": PARTITIONER,
-                "compression.type": "lz4",
-                "linger.ms": linger_ms,
-                "delivery.timeout.ms": DELIVERY_MS_MAX,
-                "message.max.bytes": DEAD_LETTER_BYTES_MAX,
-                "queue.buffering.max.kbytes": QUEUE_KIB_MAX,
-                "logger": logging.getLogger("librdkafka"),
-            }
-        )
+    def __init__(
+        self,
+        client: Mapping[str, str],
+        *,
+        client_id: str,
+        linger_ms: int = 1,
+        on_given_again: Callable[[Mapping[Place, int]], None] | None = None,
+    ) -> None:
+        """`on_given_again` is called when a log gives an offset a second time, with one past the highest before, by partition."""
+        self._settings = {
+            **client,
+            "client.id": client_id,
+            "enable.idempotence": True,
+            "acks": "all",
+            "partitioner": PARTITIONER,
+            "compression.type": "lz4",
+            "linger.ms": linger_ms,
+            "delivery.timeout.ms": DELIVERY_MS_MAX,
+            "message.max.bytes": DEAD_LETTER_BYTES_MAX,
+            "queue.buffering.max.kbytes": QUEUE_KIB_MAX,
+            "logger": logging.getLogger("librdkafka"),
+        }
+        self._producer = Producer(self._settings)
         self._loop = asyncio.get_running_loop()
+        self._given: dict[Place, int] = {}  # one past the highest offset of each partition
+        self._on_given_again = on_given_again
         self._closing = False
         self._polling = self._loop.run_in_executor(None, self._poll)
 
     def _poll(self) -> None:
         while not self._closing:
-            self._producer.poll(_POLL_SECONDS)
+            try:
+                self._producer.poll(_POLL_SECONDS)
+            except KafkaException as error:
+                self._replace(error.args[0])
+
+    def _replace(self, error: KafkaError) -> None:
+        """Use another client after an error that this one does not survive: a broker that lost the tail of a log has also lost
+        the sequence numbers of its producers. Records that were not acknowledged are refused.
+        """
+        _log.warning("producer_replaced", reason=error.str())
+        ended, self._producer = self._producer, Producer(self._settings)
+        ended.purge()
+        with contextlib.suppress(KafkaException):  # it repeats its error with the reports
+            ended.poll(0)
+        with contextlib.suppress(KafkaException):
+            ended.flush(_POLL_SECONDS)
 
     async def enqueue(
         self,
@@ -72,7 +114,7 @@ class AsyncProducer:
     ) -> asyncio.Future[AcceptedRecord]:
         """Queue a record; the future resolves to its position and time once the broker has acknowledged it.
 
-        The future raises `UnavailableError` when Kafka did not acknowledge in time.
+        The future raises `UnavailableError` when Kafka did not acknowledge in time, or gave an offset a second time.
 
         Raises:
             InvalidEventError: the record is larger than the topic accepts.
@@ -80,7 +122,7 @@ class AsyncProducer:
         future: asyncio.Future[AcceptedRecord] = self._loop.create_future()
 
         def delivered(error: KafkaError | None, message: Message) -> None:
-            self._loop.call_soon_threadsafe(_resolve, future, error, message)
+            self._loop.call_soon_threadsafe(self._resolve, future, error, message)
 
         place = {} if partition is None else {"partition": partition}
         while True:
@@ -92,6 +134,30 @@ class AsyncProducer:
             except KafkaException as error:
                 raise _as_error(error.args[0]) from error
             return future
+
+    def _resolve(self, future: asyncio.Future[AcceptedRecord], error: KafkaError | None, message: Message) -> None:
+        outcome = _outcome(error, message)
+        if isinstance(outcome, AcceptedRecord) and self._is_given_again(outcome):
+            outcome = UnavailableError(
+                f"{message.topic()}/{message.partition()} gave offset {message.offset()} a second time, so Kafka lost its"
+                " tail; see `highwater doctor`. The event may be published again when the partition is repaired"
+            )
+        if future.done():
+            return
+        if isinstance(outcome, AcceptedRecord):
+            future.set_result(outcome)
+        else:
+            future.set_exception(outcome)
+
+    def _is_given_again(self, taken: AcceptedRecord) -> bool:
+        """Return whether the log lost its tail (or was recreated) since this process wrote to it last."""
+        place = (taken.topic, taken.partition)
+        given = self._given.get(place, 0)
+        self._given[place] = max(given, taken.offset + 1)
+        is_again = 0 <= taken.offset < given
+        if is_again and self._on_given_again is not None:
+            self._on_given_again({place: given})
+        return is_again
 
     async def publish(
         self, topic: str, value: bytes | None, *, key: bytes | str | None, headers: Any = None
@@ -115,14 +181,3 @@ def _as_error(error: KafkaError) -> UnavailableError | InvalidEventError:
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return InvalidEventError("too_large", "the event is larger than its topic takes")
     return UnavailableError(f"Kafka did not take the event: {error.str()}")
-
-
-def _resolve(future: asyncio.Future[AcceptedRecord], error: KafkaError | None, message: Message) -> None:
-    if future.done():
-        return
-    if error is not None:
-        future.set_exception(_as_error(error))
-    else:
-        taken = AcceptedRecord(message.topic(), message.partition(), message.offset())
-        taken.arrived_ms = message.timestamp()[1]
-        future.set_result(taken)

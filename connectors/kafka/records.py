@@ -21,7 +21,7 @@ _KEY_BYTES_KEPT = 512
 
 
 class Record(NamedTuple):
-    """One record of the log. `arrived_ms` is the broker's time (log append)."""
+    """One record of the log. `arrived_ms` is the broker's time (log append), `leader_epoch` that of the leader that took it."""
 
     topic: str
     partition: int
@@ -30,6 +30,7 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
+    leader_epoch: int | None = None
 
     @property
     def position(self) -> Position:
@@ -71,6 +72,7 @@ def record_of(message: Message) -> Record:
         message.key(),
         message.value(),
         _headers_of(message),
+        message.leader_epoch(),
     )
 
 

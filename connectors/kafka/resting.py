@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from highwater.connectors.kafka.positions import Place
 from highwater.streams.clock import monotonic_seconds
@@ -49,6 +49,7 @@ _NOBODY_SECONDS = 60.0
 _FETCH_BYTES_MAX = 1_024
 # A partition of which the client has read a record is at none of the assigned offsets.
 _BEHIND = -1
+_OFFSET_MAX = 2**63 - 1
 # How often a consumer that has stopped fetching polls: it notices a rebalance within this.
 _SLEEP_SECONDS = 1.0
 # Its thread polls alone for this long before the event loop gets a turn, which costs more than a poll.
@@ -145,9 +146,8 @@ class _Bell:
                     self._has_work.wait(_NOBODY_SECONDS)
                     self._assign(consumer)
                     message = consumer.poll(_POLL_SECONDS)
-                    # The doorbell does not report errors: resting consumers have connections of their own.
-                    if message is not None and message.error() is None:
-                        self._wake((str(message.topic()), message.partition() or 0), message.offset() or 0)
+                    if message is not None:
+                        self._hear(message)
         except KafkaException as error:
             _log.error("doorbell_failed", error=str(error), effect="consumers fetch by themselves until it runs again")
         finally:
@@ -161,9 +161,9 @@ class _Bell:
                 "group.id": "highwater-doorbell",  # of which it is not a member: librdkafka requires a name
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
-                # For a topic that was recreated, or has lost its oldest records, the first available ones; that wakes
-                # its reader.
-                "auto.offset.reset": "earliest",
+                # A topic that was recreated, or has lost its oldest or its latest records, is reported; that wakes its
+                # reader.
+                "auto.offset.reset": "error",
                 "fetch.wait.max.ms": self._fetch_wait_ms,
                 "fetch.message.max.bytes": _FETCH_BYTES_MAX,
                 # The queue is that of all partitions: if the first record filled it, no other partition would be in the next
@@ -205,11 +205,22 @@ class _Bell:
             self._waiting.clear()
             self._thread = None
 
+    def _hear(self, message: Message) -> None:
+        """Wake those who wait for a record, or for a place that the log does not have: they find out why.
+
+        Other errors are not reported: resting consumers have connections of their own.
+        """
+        error, place = message.error(), (str(message.topic()), message.partition() or 0)
+        if error is None:
+            self._wake(place, message.offset() or 0)
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - librdkafka's own name for it
+            self._wake(place, _OFFSET_MAX)
+
     def _wake(self, place: Place, offset: int) -> None:
         if place in self._assigned:
             self._assigned[place] = _BEHIND  # the next waiter there may wait for this very record
         with self._lock:
-            woken = [who for who, one in self._waiting.items() if one.places.get(place, offset + 1) <= offset]
+            woken = [who for who, one in self._waiting.items() if place in one.places and one.places[place] <= offset]
             for who in woken:
                 self._waiting.pop(who).ring()
             self._has_changed = self._has_changed or bool(woken)

@@ -28,6 +28,10 @@ class Statements(TypedDict):
     park_partition: str
     resume_partitions: str
     position_of: str
+    truncations_all: str
+    truncations_open: str
+    note_truncations: str
+    highest_positions: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)

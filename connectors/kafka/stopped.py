@@ -1,4 +1,5 @@
-"""Partitions that a consumer does not read because too many of their records are bad, and how reading resumes.
+"""Partitions that a consumer does not read because too many of their records are bad, or because their log lost its tail
+(`truncation.py`), and how reading resumes.
 
 Invariants. The stop of a partition and the effects of the good records before it are one transaction, and its position
 stays there until an operator acts: a restart changes nothing. Every text about a stopped partition names the command
@@ -18,6 +19,7 @@ from highwater.connectors.kafka.breaker import Counts, Place, RatioBreaker
 from highwater.connectors.kafka.positions import Move
 from highwater.connectors.kafka.records import DeadLetter, Record
 from highwater.connectors.kafka.statements import QUERIES
+from highwater.connectors.kafka.truncation import Truncation, open_of
 from highwater.connectors.postgres.pool import STATEMENT_SECONDS_MAX, Connection, Row, fetched, transaction
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import FencedError, HighwaterError
@@ -150,11 +152,18 @@ class PartitionGuard:
         self._parked_until: dict[Place, int] = {}
         self._looked_at = 0.0
         self.stopped: dict[Place, Stopped] = {}
+        self.truncated: dict[Place, Truncation] = {}
+
+    @property
+    def holds_back(self) -> bool:
+        """Return whether a partition is not read."""
+        return bool(self.stopped or self.truncated)
 
     @property
     def degraded(self) -> str | None:
         """Return which partitions of this consumer are stopped, and the commands that resume them; None = all are read."""
-        return "; ".join(stop.text for stop in self.stopped.values()) or None
+        texts = [loss.text for loss in self.truncated.values()] + [stop.text for stop in self.stopped.values()]
+        return "; ".join(texts) or None
 
     async def load(self, tx: Connection, found: Mapping[Place, int]) -> dict[Place, int]:
         """Return the positions to read among the assigned partitions; the others are remembered as stopped."""
@@ -167,25 +176,33 @@ class PartitionGuard:
             self._breaker.forget(place)
             self._log.info("partition_resumed", topic=place[0], partition=place[1], offset=found[place])
         self._parked_until = {place: until for place, until in parked.items() if place not in done}
-        self._remember({place: stop for place, stop in rows.items() if stop.park_until is None})
-        return {place: offset for place, offset in found.items() if place not in self.stopped}
+        self._remember(
+            {place: stop for place, stop in rows.items() if stop.park_until is None}, await open_of(tx, found)
+        )
+        return {place: offset for place, offset in found.items() if place not in {*self.stopped, *self.truncated}}
 
     def release(self) -> None:
         """Release the partitions: other members load the stopped ones themselves."""
         self._parked_until = {}
-        self._remember({})
+        self._remember({}, {})
 
-    def _remember(self, stopped: dict[Place, Stopped]) -> None:
+    def _remember(self, stopped: dict[Place, Stopped], truncated: dict[Place, Truncation]) -> None:
+        for place, loss in truncated.items():
+            if place not in self.truncated:
+                self._log.error("partition_truncated", topic=loss.topic, partition=loss.partition, reason=loss.text)
+        for place, loss in self.truncated.items():
+            if place not in truncated:
+                self._log.info("partition_repaired", topic=loss.topic, partition=loss.partition)
         for place, stop in stopped.items():
             if place not in self.stopped:
                 self._log.error(
                     "partition_stopped", topic=stop.topic, partition=stop.partition, offset=stop.next, reason=stop.text
                 )
-        for topic, _ in self.stopped:
+        for topic, _ in (*self.stopped, *self.truncated):
             PARTITIONS_STOPPED.labels(self._group, topic).set(0)
-        for topic, count in Counter(topic for topic, _ in stopped).items():
+        for topic, count in Counter(topic for topic, _ in {*stopped, *truncated}).items():
             PARTITIONS_STOPPED.labels(self._group, topic).set(count)
-        self.stopped = stopped
+        self.stopped, self.truncated = stopped, truncated
 
     async def has_changed(self, pool: asyncpg.Pool[asyncpg.Record], now_seconds: float) -> bool:
         """Return whether an operator has acted on a stopped partition; the table is read at most every `LOOK_SECONDS`.
@@ -193,12 +210,13 @@ class PartitionGuard:
         Raises:
             UnavailableError: PostgreSQL is unavailable.
         """
-        if not self.stopped or now_seconds - self._looked_at < LOOK_SECONDS:
+        if not self.holds_back or now_seconds - self._looked_at < LOOK_SECONDS:
             return False
         self._looked_at = now_seconds
         async with transaction(pool) as tx:
             rows = await stopped_of(tx, self._group)
-        return any(rows.get(place) != stop for place, stop in self.stopped.items())
+            truncated = await open_of(tx, self.truncated)
+        return any(rows.get(place) != stop for place, stop in self.stopped.items()) or truncated != self.truncated
 
     def check(self, records: Sequence[Record], dead: Sequence[DeadLetter], now_ms: int) -> Mapping[Place, Counts]:
         """Return the counts of a batch whose bad records may be dead-lettered; `record` adds them later.

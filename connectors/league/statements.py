@@ -52,6 +52,21 @@ class Statements(TypedDict):
     league_rating_page: str
     league_ads: str
     league_counts: str
+    remade_schedules: str
+    move_schedules: str
+    remade_scores: str
+    move_scores: str
+    remade_results: str
+    move_results: str
+    remade_votes: str
+    move_votes: str
+    move_vote_counts: str
+    remade_predictions: str
+    move_predictions: str
+    remade_comments: str
+    move_comments: str
+    remade_ads: str
+    move_ads: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)

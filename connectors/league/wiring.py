@@ -5,6 +5,7 @@ from __future__ import annotations
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.league.documents import builders
 from highwater.connectors.league.erasure import ERASURE
+from highwater.connectors.league.remade import REMAKES
 from highwater.connectors.league.sink_fixtures import FixturesSink
 from highwater.connectors.league.sink_posts import PostsSink
 from highwater.connectors.league.sink_results import ResultsSink
@@ -52,4 +53,5 @@ SLICE = Slice(
     workers={"ratings": _ratings},
     materializers={"documents": _documents},
     erasure=ERASURE,
+    remakes=REMAKES,
 )

@@ -74,6 +74,8 @@ class Statements(TypedDict):
     withdrawn_of_runs: str
     forget_contexts: str
     copy_tags: str
+    remade_queries: str
+    move_queries: str
     timeline_store: str
 
 

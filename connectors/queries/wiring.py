@@ -12,6 +12,7 @@ from highwater.connectors.models.recorded_calls import ModelCalls
 from highwater.connectors.queries.deltas import DeltaWriter
 from highwater.connectors.queries.engine import QueryEngine
 from highwater.connectors.queries.erasure import ERASURE
+from highwater.connectors.queries.remade import REMAKES
 from highwater.connectors.queries.sink_controls import RunControlsSink
 from highwater.connectors.queries.sink_queries import QueriesSink
 from highwater.connectors.queries.stages import Stages, answered_locally
@@ -70,4 +71,5 @@ SLICE = Slice(
     workers={"stages": _stages},
     materializers={"timeline": _timeline},
     erasure=ERASURE,
+    remakes=REMAKES,
 )

@@ -1,0 +1,1 @@
+"""Repairs partitions whose log lost its tail."""

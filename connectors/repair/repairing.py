@@ -1,0 +1,230 @@
+"""`highwater repair-log`: gives a partition that lost its tail new positions, and publishes again what the state still has.
+
+Invariant: nobody reads or writes the partition until its loss is closed, which is the last step and one transaction with the
+new positions of rows. An interrupted repair is repeated: what it published has a header with its former position.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.kafka.handler import ProcessContext
+from highwater.connectors.kafka.murmur2 import murmur2_partition
+from highwater.connectors.kafka.producer import AcceptedRecord, AsyncProducer, accepted
+from highwater.connectors.kafka.reading import open_reader, read_spans
+from highwater.connectors.kafka.records import Record
+from highwater.connectors.kafka.truncation import Truncation, look
+from highwater.connectors.postgres.pool import fetched, transaction
+from highwater.connectors.remaking import Remade, Remake, left_out_of
+from highwater.connectors.repair.filling import fill_up
+from highwater.connectors.repair.statements import QUERIES
+from highwater.schemas.envelope import Headers, make_headers
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import TOPICS
+from highwater.streams import relay_epochs
+from highwater.streams.clock import fresh_id, to_datetime
+
+SOURCE = "/repair-log"
+FOUND_BY = "repair-log"
+# The former position of a record that was published again.
+HEADER = "republished_from"
+# Positions in one query.
+_POSITIONS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The repair of one partition.
+
+    `end` is where its log ends, `given` one past the last position that anybody has read. `standing` are records that others
+    wrote where lost ones stood; `done` are former positions of what an interrupted repair has published, with the new ones.
+    """
+
+    loss: Truncation
+    end: int
+    given: int
+    remade: tuple[Remade, ...]
+    standing: tuple[Record, ...]
+    done: Mapping[Position, AcceptedRecord]
+    left_out: str
+
+    @property
+    def lost(self) -> int:
+        """Return the number of lost records."""
+        return self.given - self.loss.end_offset
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {
+            "topic": self.loss.topic,
+            "partition": self.loss.partition,
+            "first_lost": self.loss.end_offset,
+            "end": self.end,
+            "given": self.given,
+            "lost": self.lost,
+            "made_again": len(self.remade),
+            "standing": [str(record.position) for record in self.standing],
+            "left_out": self.left_out,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """A repaired partition: one past the last offset that is not given again, and the new position of each former one."""
+
+    plan: Plan
+    filled_to: int
+    moved: Mapping[Position, AcceptedRecord]
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        moved = {str(before): str(now) for before, now in self.moved.items()}
+        return {**self.plan.document(), "filled_to": self.filled_to, "moved": moved}
+
+
+async def plan_repairs(context: ProcessContext, remakes: Mapping[str, Remake]) -> list[Plan]:
+    """Return what a repair would do, for every partition that lost its tail.
+
+    Raises:
+        UnavailableError: Kafka or PostgreSQL does not answer.
+    """
+    losses = await look(context.admin, context.pool, FOUND_BY, context.clock())
+    rows = await fetched(context.pool, QUERIES["highest_of_places"], *_columns(loss.place for loss in losses))
+    highest = {(row["topic"], row["partition"]): row["next"] for row in rows}
+    ranges = await context.admin.log_ranges([loss.place for loss in losses]) if losses else {}
+    return [
+        await _plan(context, remakes, loss, ranges[loss.place], max(loss.next, highest.get(loss.place, 0)))
+        for loss in losses
+    ]
+
+
+def _columns(places: Any) -> tuple[list[str], list[int]]:
+    found = list(places)
+    return [topic for topic, _ in found], [partition for _, partition in found]
+
+
+async def _plan(
+    context: ProcessContext, remakes: Mapping[str, Remake], loss: Truncation, span: LogRange, given: int
+) -> Plan:
+    records = await asyncio.to_thread(_left_and_after, context.client, loss, span)
+    left = [record for record in records if record.offset < loss.end_offset]
+    after = [record for record in records if record.offset >= loss.end_offset]
+    done = {origin: accepted(*record[:4]) for record in after if (origin := _origin(record)) is not None}
+    standing = [record for record in after if record.offset < given and record.position not in done]
+    since_ms = left[-1].arrived_ms if left else 0
+    remade = await _remade(context, remakes.get(loss.topic), loss, given, since_ms)
+    return Plan(
+        loss, span.high, given, tuple(one for one in remade if one.position not in done), tuple(standing), done,
+        left_out_of(remakes, loss.topic),
+    )  # fmt: skip
+
+
+def _left_and_after(client: Mapping[str, str], loss: Truncation, span: LogRange) -> list[Record]:
+    """Return the last record before the loss, and all after it."""
+    reader = open_reader(client)
+    try:
+        first = LogRange(max(span.low, loss.end_offset - 1), span.high)
+        return list(read_spans(reader, {loss.place: first}))
+    finally:
+        reader.close()
+
+
+def _origin(record: Record) -> Position | None:
+    for name, value in record.headers:
+        if name == HEADER and value is not None:
+            topic, partition, offset = value.decode().rsplit("/", 2)
+            return Position(topic, int(partition), int(offset))
+    return None
+
+
+async def _remade(
+    context: ProcessContext, remake: Remake | None, loss: Truncation, given: int, since_ms: int
+) -> list[Remade]:
+    if remake is None:
+        return []
+    lost = [Position(loss.topic, loss.partition, offset) for offset in range(loss.end_offset, given)]
+    found: list[Remade] = []
+    async with transaction(context.pool) as tx:
+        for first in range(0, len(lost), _POSITIONS_MAX) if remake.move is not None else (0,):
+            found += await remake.remade(tx, lost[first : first + _POSITIONS_MAX], since_ms)
+    topic = TOPICS[loss.topic]
+    return [
+        one
+        for one in found
+        if one.position is not None
+        or murmur2_partition(topic.key_of(one.event).encode(), topic.partitions) == loss.partition
+    ]
+
+
+async def repair(context: ProcessContext, remakes: Mapping[str, Remake], plan: Plan) -> Repaired:
+    """Repair one partition.
+
+    Raises:
+        UnavailableError: Kafka or PostgreSQL does not answer; repeat it.
+    """
+    place = plan.loss.place
+    if plan.end < plan.given:
+        await asyncio.to_thread(fill_up, context.client, place, plan.given - plan.end)
+    filled_to = max(plan.given, (await context.admin.log_ends([place]))[place])
+    moved = {**plan.done, **await _publish(context, plan)}
+    async with transaction(context.pool) as tx:
+        remake = remakes.get(plan.loss.topic)
+        if remake is not None:
+            await remake.moved(tx, {before: now for before, now in moved.items() if before.offset < plan.given})
+        now = to_datetime(context.clock())
+        await tx.execute(QUERIES["forget_epochs"], *place)
+        await tx.execute(QUERIES["close_truncation"], *place, plan.given, filled_to, now)
+    return Repaired(plan, filled_to, moved)
+
+
+async def _publish(context: ProcessContext, plan: Plan) -> dict[Position, AcceptedRecord]:
+    """Publish what was made again, then what others wrote at lost positions; return their former and new positions."""
+    topic, partition = plan.loss.place
+    producer = AsyncProducer(context.client, client_id="highwater-repair-log")
+    try:
+        waiting = [
+            (origin, await producer.enqueue(topic, value, key=key, headers=headers, partition=partition))
+            for origin, key, value, headers in [*_made(context, plan), *_copied(plan.standing)]
+        ]
+        return {
+            origin: taken for origin, taken in [(one, await future) for one, future in waiting] if origin is not None
+        }
+    finally:
+        await producer.close()
+
+
+_Output = tuple[Position | None, bytes | None, bytes | None, Headers]
+
+
+def _made(context: ProcessContext, plan: Plan) -> Sequence[_Output]:
+    topic, now_ms = TOPICS[plan.loss.topic], context.clock()
+    outputs: list[_Output] = []
+    for position, event in plan.remade:
+        headers = make_headers(event_id=fresh_id(), event_type=topic.name, source=SOURCE, now_ms=now_ms, caused_by=None)
+        value = context.codec.encode(topic.name, event)
+        outputs.append((position, topic.key_of(event).encode(), value, [*headers, *_from(position)]))
+    return outputs
+
+
+def _copied(records: Sequence[Record]) -> Sequence[_Output]:
+    """Return copies without the stamp of a relay: readers would skip them as published by one that was overtaken."""
+    return [
+        (
+            record.position,
+            record.key,
+            record.value,
+            [
+                *((name, value) for name, value in record.headers if name != relay_epochs.HEADER),
+                *_from(record.position),
+            ],
+        )
+        for record in records
+    ]
+
+
+def _from(position: Position | None) -> Headers:
+    return [] if position is None else [(HEADER, str(position).encode())]

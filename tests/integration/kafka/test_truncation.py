@@ -1,0 +1,231 @@
+"""A log that lost its tail: nobody takes an offset for another record's, the loss is told, and a repair leaves nothing out."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from highwater.api.chaos.unsynced import lose_unsynced
+from highwater.connectors.feeds.sink_insights import InsightsSink
+from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.groups import lags
+from highwater.connectors.kafka.handler import ProcessContext
+from highwater.connectors.kafka.murmur2 import murmur2_partition
+from highwater.connectors.kafka.outbox import OutboxRow, Relay
+from highwater.connectors.kafka.positions import Place
+from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.kafka.reading import open_reader, read_spans
+from highwater.connectors.kafka.truncation import COMMAND, all_truncations
+from highwater.connectors.repair.repairing import Plan, plan_repairs, repair
+from highwater.connectors.slices import REMAKES
+from highwater.schemas.positions import parse_position
+from highwater.schemas.topics import TOPICS
+from tests.conftest import Stack
+from tests.integration.api_server import Api, Seeds
+from tests.integration.commands import printed, run
+from tests.integration.connecting import fresh, running, surroundings, until
+from tests.integration.kafka.making import Case, names
+from tests.integration.kafka.tally import own_topic
+
+INGESTED = "feeds.insight-ingested"
+
+
+def lose_power(stack: Stack, keep: Mapping[Place, int]) -> None:
+    """Take the records from these offsets on away from the broker, as a power loss does."""
+    stack.local.kill_part("kafka")
+    log_dir = next(Path(stack.local.data_dir).glob("kafka/**/recovery-point-offset-checkpoint")).parent
+    lost = lose_unsynced(log_dir, keep)
+    stack.local.start_part("kafka")
+    assert lost == dict(keep)
+
+
+@pytest.fixture
+async def case(stack: Stack, context: ProcessContext) -> AsyncIterator[Case]:
+    """A topic of two partitions and a group of the test's own."""
+    topic = fresh("test.truncation")
+    async with own_topic(context, topic) as made:
+        yield Case(stack, made, topic)
+
+
+async def test_records_in_the_place_of_lost_ones_are_not_taken_for_them(case: Case):
+    """The log grew beyond the stored position again: the partition stops, the other goes on, and all is stored in the end."""
+    before = case.send(names(10, "a")[:5], 0) + case.send(names(10, "a")[5:], 0)  # a loss takes whole batches
+    async with running(case.consumer()):
+        await case.all_stored(names(10, "a"))
+    lose_power(case.stack, {(case.topic, 0): 5})
+    strange = case.send(names(8, "b"), 0)
+    assert [one.offset for one in strange] == [*range(5, 13)]  # five of them have offsets that were given before
+    case.send(["other"], 1)
+
+    consumer = case.consumer()
+    async with running(consumer):
+        await case.all_stored([*names(10, "a"), "other"])
+        await until(lambda: consumer.degraded is not None, "the loss is told")
+        assert consumer.degraded is not None
+        assert f"{case.topic}/0 lost its tail: Kafka no longer has the 5 records from offset 5 on" in consumer.degraded
+        assert COMMAND in consumer.degraded
+        assert consumer.problem is None
+        group = next(one for one in await lags(case.context.client, case.context.pool) if one.group == case.group)
+        assert COMMAND in (group.problem or "")
+
+        plan = await plan_of(case)
+        assert (plan.loss.end_offset, plan.given, plan.end) == (5, 10, 13)
+        assert [record.offset for record in plan.standing] == [5, 6, 7, 8, 9]
+        assert await case.positions() == {0: 10, 1: 1}  # planning changed nothing
+        repaired = await repair(case.context, REMAKES, plan)
+        assert list(repaired.moved) == strange[:5]
+        assert min(now.offset for now in repaired.moved.values()) >= 13
+
+        await case.all_stored([*names(10, "a"), "other", *names(8, "b")])
+        await until(lambda: consumer.degraded is None, "the partition is read again")
+    assert before[-1].offset == 9
+    [loss] = [one for one in await all_truncations(case.context.pool) if one.topic == case.topic]
+    assert not loss.is_open
+
+
+async def test_a_consumer_that_is_behind_stops_too_and_the_outbox_waits(case: Case):
+    """A second group has not read what was lost; it stops at the row of the first, and a relay publishes nothing there."""
+    case.send(names(10, "a")[:5], 0)
+    case.send(names(10, "a")[5:], 0)
+    async with running(case.consumer()):
+        await case.all_stored(names(10, "a"))
+    later = dataclasses.replace(case, group=fresh("later"))
+    async with running(later.consumer()):
+        await later.all_stored(names(10, "a"))
+    await case.context.pool.execute('UPDATE positions SET next = 3 WHERE "group" = $1 AND partition = 0', later.group)
+    lose_power(case.stack, {(case.topic, 0): 5})
+
+    async with running(case.consumer(), consumer := later.consumer()):
+        await until(lambda: COMMAND in (consumer.degraded or ""), "the other group stops, too")
+        assert (await later.positions())[0] == 3
+        async with case.context.pool.acquire() as tx:
+            value = case.context.codec.encode(case.topic, {"user_id": "late", "ts": 1})
+            await outbox.add(tx, [OutboxRow(case.topic, b"k", value, [], 0)])
+        producer = AsyncProducer(case.context.client, client_id="test")
+        relay = Relay(case.stack.database, producer)
+        try:
+            async with running(relay):
+                waiting = "SELECT count(*) FROM outbox WHERE topic = $1"
+                assert await case.context.pool.fetchval(waiting, case.topic) == 1
+                plan = await plan_of(case)
+                repaired = await repair(case.context, REMAKES, plan)
+                assert repaired.filled_to in (10, 11)  # a transaction has a marker
+                await until(lambda: _stored(case, "late"), "the event of the outbox comes")
+        finally:
+            await producer.close()
+        await case.all_stored([*names(10, "a"), "late"])
+
+
+async def plan_of(case: Case) -> Plan:
+    """The repair of the test's own topic; those of other tests are gone, and so are topics that their groups read."""
+    return next(plan for plan in await plan_repairs(case.context, REMAKES) if plan.loss.topic == case.topic)
+
+
+async def _stored(case: Case, name: str) -> bool:
+    return name in await case.stored()
+
+
+@asynccontextmanager
+async def insights_sink(stack: Stack, seeds: Seeds) -> AsyncIterator[tuple[ProcessContext, BatchConsumer]]:
+    """The sink of insights on the module's database."""
+    async with surroundings(dataclasses.replace(stack, database=seeds.url)) as context:
+        sink = InsightsSink(context.codec, context.clock, context.pool, dimensions=384)
+        consumer = BatchConsumer(sink, context)
+        async with running(consumer):
+            yield context, consumer
+
+
+def place_of(channel: str) -> Place:
+    """The partition of a channel."""
+    return INGESTED, murmur2_partition(channel.encode(), TOPICS[INGESTED].partitions)
+
+
+async def write(api: Api, channel: str, number: int) -> httpx.Response:
+    """Publish an insight through the API."""
+    event = {
+        "insight_id": f"{channel}-{number}",
+        "channel_id": channel,
+        "ts": "2026-01-02T03:04:05Z",
+        "text": f"n {number}",
+    }
+    return await api.post(f"/api/events/{INGESTED}", event)
+
+
+async def read(api: Api, channel: str, number: int, position: str) -> httpx.Response:
+    """Read it back, no older than a position."""
+    path = f"/api/insights/{channel}/{channel}-{number}"
+    return await api.get(path, x_min_position=position, x_max_wait_ms="10000")
+
+
+async def test_the_api_confirms_nothing_of_a_partition_that_lost_its_tail(
+    stack: Stack, seeds: Seeds, api: Api, environment: dict[str, str]
+):
+    """Writes and positions of lost records are refused with the command; it makes the insights again, and reads are exact."""
+    channel = fresh("cut")
+    place = (INGESTED, murmur2_partition(channel.encode(), TOPICS[INGESTED].partitions))
+    other = next(
+        name
+        for name in iter(lambda: fresh("whole"), "")
+        if murmur2_partition(name.encode(), TOPICS[INGESTED].partitions) != place[1]
+    )
+    async with insights_sink(stack, seeds) as (context, _):
+        positions = [(await write(api, channel, number)).json()["positions"][0] for number in range(10)]
+        assert (await read(api, channel, 9, positions[9])).status_code == 200
+    first = parse_position(positions[0])
+    await asyncio.to_thread(lose_power, stack, {place: first.offset + 5})
+
+    async with insights_sink(stack, seeds) as (context, consumer):
+        await until(lambda: COMMAND in (consumer.degraded or ""), "the loss is told")
+        await until(lambda: _takes_writes(api, other), "Kafka is back for the API")
+        refused = await write(api, channel, 10)
+        assert (refused.status_code, COMMAND in refused.json()["detail"]) == (503, True)
+        lost = await read(api, channel, 7, positions[7])
+        assert (lost.status_code, COMMAND in lost.json()["detail"]) == (503, True)
+        assert (await read(api, channel, 3, positions[3])).status_code == 200
+        assert COMMAND in (await api.get("/readyz")).json()["degraded"]["log"]
+
+        own = {**environment, "DATABASE_URL": seeds.url}
+        [planned] = printed(await asyncio.to_thread(run, own, "repair-log", "--json"))
+        assert (planned["lost"], planned["made_again"], planned["standing"]) == (5, 5, [])
+        assert (await write(api, channel, 10)).status_code == 503  # a plan changes nothing
+        [repaired] = printed(await asyncio.to_thread(run, own, "repair-log", "--execute", "--json"))
+        assert list(repaired["moved"]) == positions[5:]
+
+        await until(lambda: consumer.degraded is None, "the partition is read again")
+        gone = await read(api, channel, 7, positions[7])
+        assert gone.status_code == 410
+        moved = repaired["moved"][positions[7]]
+        found = await read(api, channel, 7, moved)
+        assert (found.status_code, found.json()["position"], found.json()["seq"]) == (200, moved, 8)
+        fresh_write = await until(lambda: _accepted(api, channel, 10), "writes are taken again")
+        assert (await read(api, channel, 10, fresh_write)).json()["seq"] == 11
+        in_log = await asyncio.to_thread(_ids_in, context, place, await context.admin.log_ranges([place]))
+    assert in_log == {f"{channel}-{number}" for number in range(11)}
+
+
+async def _takes_writes(api: Api, channel: str) -> bool:
+    return (await write(api, channel, 0)).status_code == 202
+
+
+async def _accepted(api: Api, channel: str, number: int) -> str | None:
+    answer = await write(api, channel, number)
+    return answer.json()["positions"][0] if answer.status_code == 202 else None
+
+
+def _ids_in(context: ProcessContext, place: Place, spans: Mapping[Place, LogRange]) -> set[str]:
+    """The insights of the last channel in the log, by a reader that starts at its beginning."""
+    reader = open_reader(context.client)
+    try:
+        found = [context.codec.decode(place[0], record.value) for record in read_spans(reader, spans)]
+    finally:
+        reader.close()
+    channel = found[-1]["channel_id"]
+    return {one["insight_id"] for one in found if one["channel_id"] == channel}
