@@ -313,7 +313,8 @@ class Reader:
             known = dict.fromkeys(places, 0)
             found = await positions.load(tx, GROUP, places, topic_ids={TOPIC: "id"}, lows=known)
             epochs = await positions.load_epochs(tx, GROUP)
-        self._next, self._epochs = found, epochs
+        self._next = {place: stored.next for place, stored in found.items()}
+        self._epochs = epochs
 
     def _poll(self) -> list[Record]:
         found = []

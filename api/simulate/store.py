@@ -174,7 +174,7 @@ class Store:
 
     def _positions_of(self, _: Session, group: str) -> list[Row]:
         return [
-            {"topic": topic, "partition": place, "topic_id": "id", "next": following}
+            {"topic": topic, "partition": place, "topic_id": "id", "next": following, "leader_epoch": None}
             for (of, topic, place), following in sorted(self.positions.items())
             if of == group
         ]
@@ -188,7 +188,7 @@ class Store:
 
     async def _advance(
         self, tx: Transaction, group: str, topics: Sequence[str], places: Sequence[int], _ids: Any,
-        expected: Sequence[int], following: Sequence[int],
+        expected: Sequence[int], following: Sequence[int], _leader_epochs: Any,
     ) -> str:  # fmt: skip
         moved = 0
         for topic, place, before, after in zip(topics, places, expected, following, strict=True):
