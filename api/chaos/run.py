@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from highwater.api.chaos.faults import make, making
+from highwater.api.chaos.foreign import Foreign
 from highwater.api.chaos.ground import Ground, MakePlan, Recover, Report, Stuck, is_answered
 from highwater.api.chaos.load import Load
 from highwater.api.chaos.plan import LEFT_OUT, Fault
@@ -150,14 +151,10 @@ class Run:
     def _last_error(self, role: str) -> str:
         return self._ground.last_error(role) or "no reason"
 
-    def at_rest(self, verify: Verify) -> None:
-        """Wait until all work is done, and check the result.
-
-        Raises:
-            Stuck: some work did not finish.
-        """
+    def settle(self) -> None:
+        """Wait until all work is done; work that does not finish is a problem."""
         ground, outcome = self._ground, self._outcome
-        admin = Admin({**ground.settings.kafka_client(), "log_level": "0"})
+        admin = self._admin()
         left: dict[str, int] = {}
 
         def is_settled() -> bool:
@@ -169,6 +166,16 @@ class Run:
             ground.until(lambda: is_answered(is_settled), "work is left", SETTLING_SECONDS_MAX)
         except Stuck as error:
             outcome.problems.append(f"{error}; {left or 'something that was sent is not stored'}")
+
+    def ask_foreign(self, foreign: Foreign) -> None:
+        """Check the history of the foreign clients; what they have left must be stored like everything that was sent."""
+        violations, self._outcome.sent = foreign.problems(self._outcome.sent)
+        self._outcome.problems += violations
+
+    def check(self, verify: Verify) -> None:
+        """Compare everything that is stored with what was sent and with the log."""
+        ground, outcome = self._ground, self._outcome
+        admin = self._admin()
         outcome.problems += ground.asked(lambda connection: truths.wrong(connection, admin, outcome.sent))
         found = asyncio.run(verify(ground.settings))
         outcome.compared = found.compared
@@ -176,6 +183,9 @@ class Run:
         outcome.problems += listed[:DIFFERENCES_SHOWN]
         if found.differences > DIFFERENCES_SHOWN:
             outcome.problems.append(f"verify: {found.differences:,} differences in all")
+
+    def _admin(self) -> Admin:
+        return Admin({**self._ground.settings.kafka_client(), "log_level": "0"})
 
     def _has_everything(self, sent: dict[str, int]) -> bool:
         there = self._ground.asked(truths.stored)
@@ -209,16 +219,20 @@ def run(
         began = time.monotonic()
 
     with Ground(folder, make_plan, recover, report) as ground:
+        foreign = Foreign(ground, seed)
         note("start")
-        with Load(ground.settings, ground.api_url) as load:
+        with foreign.run as clients, Load(ground.settings, ground.api_url) as load:
             one = Run(ground, load, outcome, notify)
             try:
                 one.under_load()
             except Stuck as error:
                 outcome.problems.append(str(error))
+        clients.stop()
         one.note_load()
         note("faults")
-        one.at_rest(verify)
+        one.settle()
+        one.ask_foreign(foreign)
+        one.check(verify)
         note("rest")
     note("end")
     return outcome

@@ -38,10 +38,12 @@ from highwater.api.command.command import Group, run_command
 from highwater.api.dead_letters.cli_dlq import dlq
 from highwater.api.explain.cli_explain import explain
 from highwater.api.feeds.cli_users import users
+from highwater.api.history_check.cli_history_check import history_check
 from highwater.api.jobs.cli_jobs import jobs
 from highwater.api.league.cli_matches import matches
 from highwater.api.queries.cli_ask import ask
 from highwater.api.queries.cli_queries import queries
+from highwater.api.simulate.cli_simulate import simulate
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -54,7 +56,8 @@ for _command in (
     *(up, down, status, init, worker, connect, api, health, keys),
     *(publish, import_, topics, describe, groups, schemas, tail, lag, top, dlq, reset, doctor, capacity, bench),
     *(ask, queries, jobs, chunks, users, matches),
-    *(replay, sql, count, diff, verify, backtest, explain, chaos, backup, restore, recover_tables, repair_log, upgrade),
+    *(replay, sql, count, diff, verify, backtest, explain, backup, restore, recover_tables, repair_log, upgrade),
+    *(chaos, history_check, simulate),
 ):
     highwater.add_command(_command)
 

@@ -38,7 +38,7 @@ NAVIGATION: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "Operate",
         ("docs/configuration.md", "docs/operating.md", "docs/scaling.md", "docs/secure.md", "docs/sign-in.md", "docs/compose.md",
-         "docs/upgrading.md", "docs/lasting.md", "docs/chaos.md"),
+         "docs/upgrading.md", "docs/lasting.md", "docs/chaos.md", "docs/history-check.md"),
     ),
     (
         "Reference",

@@ -10,26 +10,27 @@ from typing import Any
 import pytest
 import structlog
 
+from highwater.api.simulate.engines import Works
+from highwater.api.simulate.patches import Patches
+from highwater.api.simulate.relays import in_virtual_time
+from highwater.api.simulate.runs import RunScenario
+from highwater.api.simulate.virtual import run_virtually
 from highwater.connectors.engines import watch as watching
 from highwater.connectors.queries import store as queries_store
 from highwater.streams.queries.runs import Run
 from highwater.streams.queries.states import Status
-from tests.simulation.engines import Works
-from tests.simulation.relays import in_virtual_time
-from tests.simulation.runs import RunScenario
-from tests.simulation.virtual import run_virtually
 
 RESTED_SECONDS = 100
 
 
 @pytest.fixture
-def patch() -> Iterator[pytest.MonkeyPatch]:
+def patch() -> Iterator[Patches]:
     """Virtual clocks."""
     with in_virtual_time() as made:
         yield made
 
 
-def test_a_watch_at_rest_asks_once_a_second_and_takes_what_comes(patch: pytest.MonkeyPatch):
+def test_a_watch_at_rest_asks_once_a_second_and_takes_what_comes(patch: Patches):
     """One query a second instead of five checks and a search; a run without a notification is taken within two."""
     asked: Counter[str] = Counter()
 

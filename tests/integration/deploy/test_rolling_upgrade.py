@@ -90,7 +90,8 @@ def test_every_role_is_replaced_under_load_and_taken_back(tmp_path: Path, monkey
         run = Run(ground, load, outcome, lambda _recovery: None)
         run.note_load()
         outcome.sent["insights"] += len(clients.acknowledged) + next(probes) - 1
-        run.at_rest(verify)
+        run.settle()
+        run.check(verify)
     print(json.dumps({"seconds": rollout.seconds, "sent": outcome.sent, "requests": outcome.requests,
                       "compared": outcome.compared, "reads": clients.reads, "shed": clients.shed}, indent=1))  # fmt: skip
     assert outcome.problems + clients.failures[:20] == []

@@ -13,12 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from highwater.api.simulate.world import CutError, Process, World, process
 from highwater.connectors.kafka.statements import QUERIES as KAFKA
 from highwater.connectors.postgres.pool import connecting_error
 from highwater.connectors.postgres.statements import QUERIES as POSTGRES
-from tests.simulation.world import CutError, Process, World, process
 
 Row = dict[str, Any]
 NEVER = float("-inf")
@@ -173,7 +174,7 @@ class Store:
 
     def _positions_of(self, _: Session, group: str) -> list[Row]:
         return [
-            {"topic": topic, "partition": place, "topic_id": "id", "next": following}
+            {"topic": topic, "partition": place, "topic_id": "id", "next": following, "leader_epoch": None}
             for (of, topic, place), following in sorted(self.positions.items())
             if of == group
         ]
@@ -187,7 +188,7 @@ class Store:
 
     async def _advance(
         self, tx: Transaction, group: str, topics: Sequence[str], places: Sequence[int], _ids: Any,
-        expected: Sequence[int], following: Sequence[int],
+        expected: Sequence[int], following: Sequence[int], _leader_epochs: Any,
     ) -> str:  # fmt: skip
         moved = 0
         for topic, place, before, after in zip(topics, places, expected, following, strict=True):
@@ -195,7 +196,7 @@ class Store:
             await tx.lock(row)
             if self.positions.get(row) == before:
                 moved += 1
-                tx.writes.append(lambda row=row, after=after: self.positions.__setitem__(row, after))
+                tx.writes.append(partial(self.positions.__setitem__, row, after))
         return f"UPDATE {moved}"
 
     async def _raise_epochs(
@@ -204,7 +205,7 @@ class Store:
     ) -> str:  # fmt: skip
         for topic, place, shard, *found in zip(topics, places, shards, epochs, offsets, strict=True):
             row = (group, topic, place, shard)
-            tx.writes.append(lambda row=row, found=found: self.relay_epochs.__setitem__(row, (found[0], found[1])))
+            tx.writes.append(partial(self.relay_epochs.__setitem__, row, (found[0], found[1])))
         return "INSERT"
 
 

@@ -10,8 +10,10 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
+from highwater.api.simulate import engines
+from highwater.api.simulate.engines import LEASE_MS, SLOTS, Scenario, Table
+from highwater.api.simulate.patches import Patches
+from highwater.api.simulate.world import World, process
 from highwater.connectors.models.recorded_calls import ModelCalls
 from highwater.connectors.queries import store as queries_store
 from highwater.connectors.queries.changes import Change
@@ -20,9 +22,6 @@ from highwater.connectors.queries.stages import Ask
 from highwater.connectors.queries.store import Runs
 from highwater.streams.queries.runs import Run
 from highwater.streams.queries.states import ArchiveStatus, Stage, Status
-from tests.simulation import engines
-from tests.simulation.engines import LEASE_MS, SLOTS, Scenario, Table
-from tests.simulation.world import World, process
 
 USERS, RUNS_OF_USER = 3, 2
 _ENDS = {
@@ -129,7 +128,7 @@ class RunScenario(Scenario[Run, Change]):
         return f'{{"text": "talk {number}", "tags": ["talk"]}}' if stage == Stage.ARCHIVIST else f"answer {number}"
 
 
-def problems_of(seed: int, patch: pytest.MonkeyPatch) -> tuple[list[str], int]:
+def problems_of(seed: int, patch: Patches) -> tuple[list[str], int]:
     """The violations with a seed, as `engines.problems_of`."""
     patch.setattr(queries_store, "run_of", lambda row: row["work"])
     return engines.problems_of(RunScenario, seed, patch)

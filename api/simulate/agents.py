@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from random import Random  # noqa: TID251 (seeded: the same run in every process)
 from typing import Any
 
-import pytest
 import structlog
 
+from highwater.api.simulate.patches import Patches
 from highwater.connectors.verify.rows import ROWS
 from highwater.schemas.envelope import Headers, header, make_headers
 from highwater.schemas.positions import Position
@@ -223,7 +223,7 @@ class Scenario:
                 default=0,
             )
             if told != HEADS:
-                self.problems.append(f"channel c{number} was told up to {told} of {HEADS}")
+                self.problems.append(f"channel c{number} was reported up to {told} of {HEADS}")
         for number in range(USERS):
             asked = {event_id for topic, key, _, event_id in self.sent if (topic, key) == (REQUESTED, f"u{number}")}
             # A tick that is read again may come before the events that made the user due: then a later one requests again.
@@ -264,7 +264,7 @@ class _Acknowledgement:
         return self.position
 
 
-def problems_of(seed: int, _patch: pytest.MonkeyPatch) -> tuple[list[str], int]:
+def problems_of(seed: int, _patch: Patches) -> tuple[list[str], int]:
     """The violations of the invariants with a seed, and the number of checked steps."""
     scenario = Scenario(seed)
     with structlog.testing.capture_logs():  # the logs of simulated workers are not read

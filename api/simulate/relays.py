@@ -13,9 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 import structlog
 
+from highwater.api.simulate.patches import Patches
+from highwater.api.simulate.store import TOPIC, Session, Store
+from highwater.api.simulate.virtual import run_virtually
+from highwater.api.simulate.world import CutError, Process, Trouble, World, clock
 from highwater.connectors.engines import engine as working
 from highwater.connectors.engines import watch as watching
 from highwater.connectors.kafka import outbox, positions
@@ -30,9 +33,6 @@ from highwater.schemas.errors import FencedError
 from highwater.schemas.positions import Position
 from highwater.streams import relay_epochs
 from highwater.streams.retry import unavailable_seconds
-from tests.simulation.store import TOPIC, Session, Store
-from tests.simulation.virtual import run_virtually
-from tests.simulation.world import CutError, Process, Trouble, World, clock
 
 GROUP = "readers"
 PARTITIONS = 2
@@ -227,10 +227,10 @@ class Scenario:
             if not (owner.is_running and owner.sessions):
                 continue
             now = owner.clock()
-            for name, lease in relay._leases._held.items():
-                row = self.store.leases.get((LeaseKind.OUTBOX, name))
-                if lease.is_held(now) and row is not None and row.epoch > lease.epoch:
-                    self.world.found(f"{owner.name} goes on with shard {name}, which {row.owner} has")
+            for shard, lease in relay._leases._held.items():
+                stored = self.store.leases.get((LeaseKind.OUTBOX, shard))
+                if lease.is_held(now) and stored is not None and stored.epoch > lease.epoch:
+                    self.world.found(f"{owner.name} continues with shard {shard}, which {stored.owner} has")
 
     def applied(self, effect: Effect) -> None:
         """An invariant of each step of a reader: nothing of an older epoch behind a newer one."""
@@ -313,7 +313,8 @@ class Reader:
             known = dict.fromkeys(places, 0)
             found = await positions.load(tx, GROUP, places, topic_ids={TOPIC: "id"}, lows=known)
             epochs = await positions.load_epochs(tx, GROUP)
-        self._next, self._epochs = found, epochs
+        self._next = {place: stored.next for place, stored in found.items()}
+        self._epochs = epochs
 
     def _poll(self) -> list[Record]:
         found = []
@@ -348,17 +349,20 @@ def _effect(record: Record) -> Effect:
 
 
 @contextmanager
-def in_virtual_time() -> Iterator[pytest.MonkeyPatch]:
+def in_virtual_time() -> Iterator[Patches]:
     """The product's clocks and ids are those of the simulation; what a test plants goes with it."""
-    with pytest.MonkeyPatch.context() as patch:
+    patch = Patches()
+    try:
         patch.setattr(leases, "lease_seconds", clock)
         patch.setattr(outbox, "monotonic_seconds", clock)
         for module in (watching, working):
             patch.setattr(module, "monotonic_seconds", clock)
         yield patch
+    finally:
+        patch.undo()
 
 
-def problems_of(seed: int, patch: pytest.MonkeyPatch) -> tuple[list[str], int]:
+def problems_of(seed: int, patch: Patches) -> tuple[list[str], int]:
     """The violations of the invariants with a seed, and the number of checked steps."""
     found: list[Scenario] = []
 

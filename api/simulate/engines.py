@@ -13,9 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic
 
-import pytest
 import structlog
 
+from highwater.api.simulate.patches import Patches
+from highwater.api.simulate.store import Session, Store
+from highwater.api.simulate.virtual import run_virtually
+from highwater.api.simulate.world import CutError, Process, Trouble, World, process
 from highwater.connectors.engines import watch as watching
 from highwater.connectors.engines.engine import Engine
 from highwater.connectors.engines.store import ChangeT, WorkStore
@@ -27,9 +30,6 @@ from highwater.connectors.postgres.pool import connecting_error
 from highwater.streams.engines.work import WorkT
 from highwater.streams.models.costs import parse_prices
 from highwater.streams.models.retries import Failure
-from tests.simulation.store import Session, Store
-from tests.simulation.virtual import run_virtually
-from tests.simulation.world import CutError, Process, Trouble, World, process
 
 WORKERS = 3
 LEASE_MS = 2_500
@@ -76,7 +76,8 @@ class Table(ABC, Generic[WorkT, ChangeT]):
 
     def given(self, change: ChangeT) -> WorkT:
         """Return the work as its worker continues with it."""
-        return change.after
+        after: WorkT = change.after
+        return after
 
     @abstractmethod
     def judge(self, row: WorkT, after: WorkT, change: ChangeT) -> None:
@@ -306,9 +307,7 @@ class Scenario(ABC, Generic[WorkT, ChangeT]):
         return [row.id for row in self.table.rows.values() if not self.table.has_ended(row)]
 
 
-def problems_of(
-    make: Callable[[int], Scenario[Any, Any]], seed: int, patch: pytest.MonkeyPatch
-) -> tuple[list[str], int]:
+def problems_of(make: Callable[[int], Scenario[Any, Any]], seed: int, patch: Patches) -> tuple[list[str], int]:
     """The violations of the invariants with a seed, and the number of checked steps."""
     found: list[World] = []
 

@@ -14,8 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import orjson
-import pytest
 
+from highwater.api.simulate import engines
+from highwater.api.simulate.engines import LEASE_MS, SLOTS, Scenario, Table
+from highwater.api.simulate.patches import Patches
+from highwater.api.simulate.world import Process, World, process
 from highwater.connectors.jobs import generation, sink_controls
 from highwater.connectors.jobs import store as jobs_store
 from highwater.connectors.jobs.engine import JobEngine
@@ -29,9 +32,6 @@ from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.progress import ENDS, JOB_RESTARTED, progress_events
 from highwater.streams.jobs.states import ENDED, JobStatus, Kind
 from highwater.streams.jobs.validation import APPROVE, RESTART, REVOKE
-from tests.simulation import engines
-from tests.simulation.engines import LEASE_MS, SLOTS, Scenario, Table
-from tests.simulation.world import Process, World, process
 
 JOBS, SLIDES = 4, 3
 # A job that is not begun for this long expires; workers poll every 200 ms.
@@ -91,10 +91,10 @@ class JobTable(Table[Job, Change]):
     def _judge_told(self, row: Job, after: Job, change: Change) -> None:
         numbers = [event["seq"] for event in progress_events(after, change.told, change.now_ms)]
         if numbers != list(range(row.seq + 1, row.seq + 1 + len(numbers))):
-            self.world.found(f"{row.id} tells {numbers} after {row.seq}")
+            self.world.found(f"{row.id} reports {numbers} after {row.seq}")
         for one in change.told:
             if row.id in self._silent and one.event_type != JOB_RESTARTED:
-                self.world.found(f"{row.id} tells {one.event_type} after its end")
+                self.world.found(f"{row.id} reports {one.event_type} after its end")
             (self._silent.add if one.event_type in ENDS else self._silent.discard)(row.id)
 
     def _judge_checkpoint(self, row: Job, after: Job) -> None:
@@ -169,7 +169,7 @@ class JobScenario(Scenario[Job, Change]):
 
     def _event(self, job_id: str, action: str) -> Event[JobControl]:
         self._controls += 1
-        record = Record(CONTROL, 0, self._controls, self.now_ms(), None, None, ())
+        record = Record(CONTROL, 0, self._controls, self.now_ms(), None, None, [])
         return Event(record, {"job_id": job_id, "action": action, "reason": "", "ts": self.now_ms(), "outline": None})
 
     def engine(self, works: Any, calls: ModelCalls, worker: int) -> JobEngine:
@@ -189,7 +189,7 @@ async def _at_once(call: Any, *arguments: Any) -> Any:
     return call(*arguments)
 
 
-def problems_of(seed: int, patch: pytest.MonkeyPatch) -> tuple[list[str], int]:
+def problems_of(seed: int, patch: Patches) -> tuple[list[str], int]:
     """The violations with a seed, as `engines.problems_of`."""
     patch.setattr(jobs_store, "job_of", lambda row: row["work"])
     patch.setattr(generation, "asyncio", SimpleNamespace(to_thread=_at_once))
