@@ -1,4 +1,4 @@
-"""How the events of a topic are made again from the state, if its log lost them: each slice registers its topics.
+"""How the events of a topic are recreated from the state, if its log lost them: each slice registers its topics.
 
 `connectors/repair` publishes what a slice makes, and then gives the rows their new positions. Rows that keep no position are
 found by their time: everything that is not older than the last record that is left.
@@ -16,7 +16,7 @@ from highwater.schemas.positions import Position, parse_position
 
 
 class Remade(NamedTuple):
-    """An event made again, and the position that its record had; None if the row does not say."""
+    """An event recreated, and the position that its record had; None if the row does not say."""
 
     position: Position | None
     event: Mapping[str, Any]
@@ -33,7 +33,7 @@ class Remake:
     Args:
         select: returns the fields of each event, in the order in which they are published. With `move` it gets the lost
             positions as texts and also returns `position`, else the time in ms since 1970 of the last record that is left.
-        left_out: what cannot be made again, for the operator.
+        left_out: what cannot be recreated, for the operator.
         move: $1 former positions, $2 new ones, as texts, $3 the broker's times of these in ms since 1970; None if rows keep none.
         more_moves: further statements of the same arguments.
         event: makes the event of a row; its columns are the fields if it is left out.
@@ -64,5 +64,5 @@ NOT_REMADE = "their effects are stored; a replay of the topic does not show them
 
 
 def left_out_of(remakes: Mapping[str, Remake], topic: str) -> str:
-    """Return what cannot be made again of a topic, in words for the operator."""
+    """Return what cannot be recreated of a topic, in words for the operator."""
     return remakes[topic].left_out if topic in remakes else NOT_REMADE

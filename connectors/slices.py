@@ -26,5 +26,5 @@ _OTHERS = (feeds_slice_of(REDACTION), LEAGUE, QUERIES, JOBS, chunks_slice_of(RED
 # The steps of the sink of users for an erased user.
 ERASURE: Sequence[ErasureStep] = tuple(one.erasure for one in _OTHERS if one.erasure is not None)
 SLICES: Sequence[Slice] = (slice_of(ERASURE), *_OTHERS)
-# Events that can be made again from the state, by topic.
+# Events that can be recreated from the state, by topic.
 REMAKES: Mapping[str, Remake] = {topic: one for part in SLICES for topic, one in part.remakes.items()}

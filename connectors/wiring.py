@@ -142,7 +142,7 @@ Make: TypeAlias = Callable[[Wiring], Awaitable[Connector]]
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What a slice adds: its connectors by name and kind, its step of an erasure, and how events of its topics are made again."""
+    """What a slice adds: its connectors by name and kind, its step of an erasure, and how events of its topics are recreated."""
 
     sinks: Mapping[str, Make] = field(default_factory=dict)
     workers: Mapping[str, Make] = field(default_factory=dict)

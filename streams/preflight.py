@@ -176,7 +176,7 @@ async def prepare_offsets(settings: Settings, group: str, sources: Collection[st
 
 
 def tail_refusal(places: Mapping[tuple[str, int], tuple[int, int]]) -> str | None:
-    """Return why a worker cannot go on from its committed offsets, each with the end of its log; None if it can."""
+    """Return why a worker cannot continue from its committed offsets, each with the end of its log; None if it can."""
     beyond = {place: found for place, found in places.items() if found[0] > found[1]}
     if not beyond:
         return None

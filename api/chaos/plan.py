@@ -95,8 +95,8 @@ RECOVERY_SECONDS = 6.0
 
 # Faults that no plan contains, and why; printed with every run.
 LEFT_OUT = {
-    "records that Kafka had not synced (a power loss)": "with one broker, acknowledged records that nobody has stored are lost"
-    " as well, and a run could not tell these from a defect; tests/integration/kafka/test_truncation.py cuts a log",
+    "records that Kafka had not synced (a power loss)": "with one broker, records that were acknowledged and not yet stored are"
+    " lost as well, and a run could not tell these from a defect; tests/integration/kafka/test_truncation.py cuts a log",
     "full disk of PostgreSQL": "it runs as a user of its own where root starts it, and limits of another user's process need"
     " CAP_SYS_RESOURCE, which containers lack",
     "full disk of the worker": "not tried yet",

@@ -79,11 +79,11 @@ def _show(plans: Sequence[Plan], *, as_json: bool) -> None:
         )
         for plan in plans
     ]
-    columns = ["partition", "lost offsets", "lost", "made again", "written there since"]
+    columns = ["partition", "lost offsets", "lost", "recreated", "written there since"]
     print_table(columns, rows, right=columns[2:])
     for topic in dict.fromkeys(plan.loss.topic for plan in plans):
         left_out = next(plan.left_out for plan in plans if plan.loss.topic == topic)
-        click.echo(f"{topic}, cannot be made again: {left_out}")
+        click.echo(f"{topic}, cannot be recreated: {left_out}")
     for plan in plans:
         for record in plan.standing:
             click.echo(

@@ -1,7 +1,7 @@
 """Partitions whose log lost its tail: the API neither writes to them nor confirms positions that they no longer have.
 
 Invariant: nothing is published before this process has compared the positions of all groups with the ends of the log,
-after its start and after each time that Kafka was away. What it knows is at most `SECONDS` old, and PostgreSQL is queried
+after its start and after each time that Kafka was unavailable. What it knows is at most `SECONDS` old, and PostgreSQL is queried
 once in that time. While PostgreSQL is unavailable the last answer holds: writes go to the log then.
 """
 
@@ -51,7 +51,10 @@ class LogState:
         self._reading: asyncio.Task[None] | None = None
 
     def compare_again(self, given: Mapping[Place, int] | None = None) -> None:
-        """Compare positions with the log before the next write: Kafka was away. `given`: one past offsets it gave before."""
+        """Compare positions with the log before the next write: Kafka was unavailable.
+
+        `given`: one past the offsets that it gave to this process before, by partition.
+        """
         self._given.update(given or {})
         self._is_compared = False
         self._read_at = float("-inf")

@@ -1,4 +1,4 @@
-"""Events of feeds that a log lost, made again from the state."""
+"""Events of feeds that a log lost, recreated from the state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from highwater.schemas.feeds import INSIGHT_INGESTED, INSIGHT_RETRACTED, PLAN_CH
 
 
 def _insight(row: Row) -> Mapping[str, Any]:
-    """Return the event; vectors of producers are not told from computed ones, so it has none."""
+    """Return the event; producers' vectors cannot be distinguished from computed ones, so it has none."""
     names = ("insight_id", "channel_id", "ts", "text", "url")
     return {**{name: row[name] for name in names}, "embedding": None, "embedding_model": None}
 

@@ -1,4 +1,4 @@
--- Events that a log lost, made again from the rows that they left (connectors/remaking.py). $1 lost positions, or the time in ms
+-- Events that a log lost, recreated from the rows that they left (connectors/remaking.py). $1 lost positions, or the time in ms
 -- since 1970 of the last record that is left.
 
 -- A retracted insight has no text any more; its event comes without one.

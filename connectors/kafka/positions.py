@@ -16,7 +16,7 @@ Epochs = Mapping[Place, Mapping[int, Epoch]]
 
 
 class Stored(NamedTuple):
-    """The next offset to read, and the leader epoch of the record before it; None if it is not known."""
+    """The next offset to read, and the leader epoch of the record before it; None if it is unknown."""
 
     next: int
     leader_epoch: int | None = None

@@ -220,9 +220,11 @@ class _Bell:
         if place in self._assigned:
             self._assigned[place] = _BEHIND  # the next waiter there may wait for this very record
         with self._lock:
-            woken = [who for who, one in self._waiting.items() if place in one.places and one.places[place] <= offset]
-            for who in woken:
-                self._waiting.pop(who).ring()
+            woken = [
+                waiter for waiter, one in self._waiting.items() if place in one.places and one.places[place] <= offset
+            ]
+            for waiter in woken:
+                self._waiting.pop(waiter).ring()
             self._has_changed = self._has_changed or bool(woken)
 
 

@@ -33,7 +33,7 @@ COMMAND = "highwater repair-log"
 class Truncation:
     """A loss: `end_offset` is the first offset whose record was lost, `next` one past the last that was read before.
 
-    Of a repaired one, offsets before `filled_to` are given to no record again, and `missing` records could not be made again.
+    Of a repaired one, offsets before `filled_to` are given to no record again, and `missing` records could not be recreated.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""Events of leagues that a log lost, made again from the state."""
+"""Events of leagues that a log lost, recreated from the state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of queries that a log lost, made again from the state."""
+"""Events of queries that a log lost, recreated from the state."""
 
 from __future__ import annotations
 

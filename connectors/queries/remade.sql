@@ -1,4 +1,4 @@
--- Events that a log lost, made again from the rows that they left (connectors/remaking.py). $1 lost positions; to move rows, $1 their
+-- Events that a log lost, recreated from the rows that they left (connectors/remaking.py). $1 lost positions; to move rows, $1 their
 -- former positions, $2 the new ones, $3 the broker's times there in ms since 1970.
 
 -- name: remade_queries

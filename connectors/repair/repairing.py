@@ -109,7 +109,7 @@ async def plan_repairs(context: ProcessContext, remakes: Mapping[str, Remake]) -
 
 
 def missing_of(plan: Plan) -> int:
-    """Return how many lost records are not made again; of rows that keep no positions this is not known, so all of them count."""
+    """Return how many lost records are not recreated; of rows that keep no positions this is unknown, so all of them count."""
     lost = {
         Position(plan.loss.topic, plan.loss.partition, offset) for offset in range(plan.loss.end_offset, plan.given)
     }
@@ -197,7 +197,7 @@ async def repair(context: ProcessContext, remakes: Mapping[str, Remake], plan: P
 
 
 async def _publish(context: ProcessContext, plan: Plan) -> dict[Position, AcceptedRecord]:
-    """Publish what was made again, then what others wrote at lost positions; return their former and new positions."""
+    """Publish what was recreated, then what others wrote at lost positions; return their former and new positions."""
     topic, partition = plan.loss.place
     producer = AsyncProducer(context.client, client_id="highwater-repair-log")
     try:

@@ -1,4 +1,4 @@
-"""What the log cannot answer any more: partitions that lost records which no repair could make again (`log_truncations`)."""
+"""What the log cannot answer any more: partitions that lost records which no repair could recreate (`log_truncations`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def holes(losses: Iterable[Truncation]) -> dict[Place, str]:
         (
             topic,
             partition,
-        ): f"the log of {topic}/{partition} lost {counted(count, 'record')} that could not be made again"
+        ): f"the log of {topic}/{partition} lost {counted(count, 'record')} that could not be recreated"
         for (topic, partition), count in missing.items()
         if count
     }

@@ -14,7 +14,7 @@ CREATE TABLE log_truncations (
     end_offset  bigint      NOT NULL, -- the first offset whose record was lost
     next        bigint      NOT NULL, -- one past the last offset that was read before
     filled_to   bigint,               -- one past the last offset that is given to no record again
-    missing     bigint,               -- how many of the lost records could not be made again
+    missing     bigint,               -- how many of the lost records could not be recreated
     repaired_at timestamptz,
     PRIMARY KEY (topic, partition, found_at)
 );

@@ -1,4 +1,4 @@
-"""A log that lost its tail: nobody takes an offset for another record's, the loss is told, and a repair leaves nothing out."""
+"""A log that lost its tail: no offset is taken for another record's, the loss is reported, and a repair leaves nothing out."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def case(stack: Stack, context: ProcessContext) -> AsyncIterator[Case]:
 
 
 async def test_records_in_the_place_of_lost_ones_are_not_taken_for_them(case: Case):
-    """The log grew beyond the stored position again: the partition stops, the other goes on, and all is stored in the end."""
+    """The log grew beyond the stored position again: the partition stops, the other continues, and all is stored in the end."""
     before = case.send(names(10, "a")[:5], 0) + case.send(names(10, "a")[5:], 0)  # a loss takes whole batches
     async with running(case.consumer()):
         await case.all_stored(names(10, "a"))
@@ -68,7 +68,7 @@ async def test_records_in_the_place_of_lost_ones_are_not_taken_for_them(case: Ca
     consumer = case.consumer()
     async with running(consumer):
         await case.all_stored([*names(10, "a"), "other"])
-        await until(lambda: consumer.degraded is not None, "the loss is told")
+        await until(lambda: consumer.degraded is not None, "the loss is reported")
         assert consumer.degraded is not None
         assert f"{case.topic}/0 lost its tail: Kafka no longer has the 5 records from offset 5 on" in consumer.degraded
         assert COMMAND in consumer.degraded
@@ -183,7 +183,7 @@ async def test_the_api_confirms_nothing_of_a_partition_that_lost_its_tail(
     await asyncio.to_thread(lose_power, stack, {place: first.offset + 5})
 
     async with insights_sink(stack, seeds) as (context, consumer):
-        await until(lambda: COMMAND in (consumer.degraded or ""), "the loss is told")
+        await until(lambda: COMMAND in (consumer.degraded or ""), "the loss is reported")
         await until(lambda: _takes_writes(api, other), "Kafka is back for the API")
         refused = await write(api, channel, 10)
         assert (refused.status_code, COMMAND in refused.json()["detail"]) == (503, True)
