@@ -49,10 +49,11 @@ class Progress:
         self._began = self._seen = now
         self._quiet_seconds = 0.0
         self._mark = Work()
+        self.work = Work()  # as measured last
 
     def note(self, work: Work, now: float) -> None:
         """Note a measurement."""
-        mark = self._mark
+        mark, self.work = self._mark, work
         # A number falls when a child has ended before it was counted, or a log was rotated: then it grows from there.
         processor_seconds = min(mark.processor_seconds, work.processor_seconds)
         has_moved = (
