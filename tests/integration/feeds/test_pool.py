@@ -21,6 +21,7 @@ from highwater.connectors.feeds.pool import (
     RebuildTimeoutError,
     RebuildWorkerLostError,
 )
+from highwater.schemas.errors import HighwaterError
 from highwater.streams.feeds.recluster import recluster
 from highwater.streams.feeds.versions import NewVersion, Window
 from highwater.streams.progress import WorkLimit
@@ -140,16 +141,19 @@ async def test_too_little_memory_for_the_vectors_is_the_same_error():
             await pool.run(job(20_000))
 
 
-async def test_a_killed_process_fails_its_job_for_a_retry():
-    """SIGKILL during a job: a retriable error that names the signal; the pool continues with another process."""
+@pytest.mark.parametrize(
+    ("number", "kind"), [(signal.SIGKILL, RebuildMachineError), (signal.SIGSEGV, RebuildWorkerLostError)]
+)
+async def test_a_killed_process_fails_its_job_for_a_retry(number: signal.Signals, kind: type[HighwaterError]):
+    """A retriable error that names the signal: the machine's (want of memory), or a crash; the pool continues with another."""
     async with ClusterPool() as pool:
         await pool.run(job(20))
         (victim,) = pool.process_ids
         running = asyncio.create_task(pool.run(job(9_000)))
         while state_of(victim) != "R":  # noqa: ASYNC110 the kernel sends no event
             await asyncio.sleep(0.01)
-        os.kill(victim, signal.SIGKILL)
-        with pytest.raises(RebuildMachineError, match="SIGKILL") as caught:
+        os.kill(victim, number)
+        with pytest.raises(kind, match=number.name) as caught:
             await running
         assert caught.value.retriable
         assert count(await pool.run(job(20))) == 20
