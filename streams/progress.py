@@ -76,7 +76,7 @@ class Progress:
         if self._quiet_seconds >= limit.quiet_seconds_max:
             return f"made no progress for {limit.quiet_seconds_max:g} s"
         if now - self._began >= limit.total_seconds_max:
-            return f"was not done after {limit.total_seconds_max / HOUR_SECONDS:g} h"
+            return f"was not done after {limit.total_seconds_max / 60:g} min"
         return None
 
 

@@ -9,27 +9,23 @@ standard output, each a pickle after its length, a job's vectors as raw bytes af
 
 import asyncio
 import contextlib
-import math
 import os
 import pickle
 import signal
 import struct
 import sys
-from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from highwater.connectors.children import ProcessorTimeError, StalledError, while_working
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.feeds.starts import StartPace
 from highwater.streams.feeds.versions import NewVersion, Window
-from highwater.streams.progress import HOUR_SECONDS, LOOK_SECONDS, Progress, WorkLimit, work_of
-
-T = TypeVar("T")
+from highwater.streams.progress import HOUR_SECONDS, WorkLimit
 
 MEMORY_BYTES_MAX = 1 << 30
 # Processor time, which a busy machine does not stretch: 20,000 insights take 10 s.
@@ -193,10 +189,14 @@ class ClusterPool:
             is_whole = False
             try:
                 exchange = worker.exchange(header, bytes_of(vectors))
-                kind, value = await _while_working(
-                    worker, exchange, "a rebuild", self._rebuild_limit, self._processor_seconds_max
+                kind, value = await while_working(
+                    worker.process.pid, exchange, self._rebuild_limit, self._processor_seconds_max
                 )
                 is_whole = kind in ("done", "input")
+            except StalledError as error:
+                raise RebuildMachineError(f"a rebuild {error}") from error
+            except ProcessorTimeError as error:
+                raise RebuildTimeoutError(f"a rebuild {error}") from error
             except (OSError, asyncio.IncompleteReadError) as error:
                 raise await self._cause_of_death(worker) from error
             finally:
@@ -261,7 +261,10 @@ class ClusterPool:
         worker = _Worker(process)
         self._all.add(worker)
         try:
-            await _while_working(worker, worker.reply(), "the start of a rebuild process", self._start_limit)
+            await while_working(process.pid, worker.reply(), self._start_limit)
+        except StalledError as error:
+            await self._give_back(worker, is_whole=False)
+            raise RebuildMachineError(f"the start of a rebuild process {error}") from error
         except (OSError, asyncio.IncompleteReadError) as error:
             await self._give_back(worker, is_whole=False)
             how = _how_it_ended(worker)
@@ -294,35 +297,6 @@ class ClusterPool:
         # We kill none whose reply is awaited: it was the kernel, for want of memory, or an operator.
         kind = RebuildMachineError if is_killed else RebuildWorkerLostError
         return kind(f"the rebuild's process died ({_how_it_ended(worker)})")
-
-
-async def _while_working(
-    worker: _Worker, reply: Coroutine[Any, Any, T], what: str, limit: WorkLimit, processor_seconds_max: float = math.inf
-) -> T:
-    """Await a reply for as long as its process makes progress.
-
-    Raises:
-        RebuildMachineError: it makes none.
-        RebuildTimeoutError: it has used too much processor time.
-    """
-    task = asyncio.ensure_future(reply)
-    progress = Progress(limit, monotonic_seconds())
-    measure = partial(work_of, worker.process.pid)
-    before = measure().processor_seconds
-    try:
-        while not (await asyncio.wait({task}, timeout=LOOK_SECONDS))[0]:
-            why = progress.why_over(measure, monotonic_seconds())
-            if why is not None:
-                raise RebuildMachineError(f"{what} {why} and was ended")
-            if progress.work.processor_seconds - before > processor_seconds_max:
-                raise RebuildTimeoutError(
-                    f"{what} took over {processor_seconds_max:g} s of processor time and was ended"
-                )
-        return task.result()
-    finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 def _how_it_ended(worker: _Worker) -> str:
