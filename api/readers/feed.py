@@ -86,7 +86,7 @@ async def feed(visit: Visit) -> Response:
         visit.ask("GET", f"/api/users/{segment(user)}/pending"),
     )
     delayed = pending.document.get("delayed") if pending.status == 200 else None
-    late = note(f"Rebuilds are delayed: {sentence(delayed['reason'])}") if delayed else ""
+    late = note(f"Rebuilds are delayed: {delayed['reason']}.") if delayed else ""
     title = "Your feed" if visit.is_bound else f"Feed of {user}"
     ask = _ask_form(visit) if _may_ask(visit) else ""
     since = _baseline(shown.answer.document, last) if shown.answer.status == 200 else None
