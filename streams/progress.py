@@ -69,7 +69,7 @@ class Progress:
             self._mark = Work(processor_seconds, work.pages_read, work.log_bytes)
 
     def why_over(self, measure: Callable[[], Work], now: float) -> str | None:
-        """Return why the work is to be ended, None while it may go on; it is measured from time to time only."""
+        """Return why the work is to be ended, None while it may continue; it is measured from time to time only."""
         limit = self._limit
         if now - self._seen >= LOOK_SECONDS:
             self.note(measure(), now)

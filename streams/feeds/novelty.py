@@ -62,7 +62,7 @@ def facts_of(user: User, pending: Pending) -> UserFacts:
 def may_ask_at(user: User, now: int, deadline_ms: int) -> bool:
     """Return whether the tick of `now` has not requested a rebuild of this user yet: it would otherwise request twice.
 
-    The deadline of its last request tells when that was, also of a request that does not count for the cooldown.
+    When the last request was made follows from its deadline, also for a request that does not count for the cooldown.
     """
     return user.requested_until < now + deadline_ms
 

@@ -27,7 +27,7 @@ ACCOUNTED_FOR = LOOKS | {BELOW_THRESHOLD, NOT_DUE}
 # The outcome of a request that the machine failed, not the user: it counts for no cooldown, and another one follows.
 DELAYED = "delayed"
 # A request is waited for as long as four rebuilds may take on an idle machine: its own, and those before it in the
-# queue. One that is answered later is answered all the same, and the next one finds nothing left to do.
+# queue. A later answer counts too, and the next request finds nothing left to do.
 _DEADLINE_REBUILDS = 4
 # A time this much later than now was recorded by a wrong clock, and counts as never: nobody waits for it. Not less,
 # since a worker that is behind applies a tick minutes late, when later answers have been recorded already.

@@ -38,7 +38,7 @@ def test_slow_work_is_not_ended():
 
 
 def test_work_without_progress_is_ended():
-    """After the quiet time, also if the process uses a little of the processor for itself; progress begins it anew."""
+    """After the quiet time, also if the process uses a little of the processor for itself; progress restarts it."""
     assert ended_after([Work(second / 100) for second in range(3_600)]) == (60, "made no progress for 60 s")
     assert ended_after([Work(10.0 if second > 30 else 0.0) for second in range(3_600)]) == (
         92,

@@ -6,7 +6,7 @@ from highwater.streams.feeds.starts import SLOW_START_SECONDS, TURN_SECONDS_MAX,
 
 
 def test_fewer_processes_start_at_once_while_starts_are_slow():
-    """Half as many after each slow or failed start, at least one; quick starts bring them back one by one."""
+    """Half as many after each slow or failed start, at least one; each quick start allows one more."""
     pace, seen = StartPace(8, 8), []
     for seconds in (2.0, SLOW_START_SECONDS + 1, None, None, None, 2.0, SLOW_START_SECONDS, *[2.0] * 9):
         pace = pace.after(seconds)
