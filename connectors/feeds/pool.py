@@ -109,7 +109,7 @@ class _Worker:
         assert reader is not None
         (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
         if length > REPLY_BYTES_MAX:
-            raise ConnectionResetError("reply is out of bounds")
+            raise RebuildFailedError(f"the reply of a rebuild has {length} bytes, more than {REPLY_BYTES_MAX}")
         outcome: tuple[str, Any] = pickle.loads(await reader.readexactly(length))  # noqa: S301 our own child wrote it
         return outcome
 
@@ -294,7 +294,7 @@ class ClusterPool:
     async def _cause_of_death(self, worker: _Worker) -> HighwaterError:
         await worker.end()
         is_killed = worker.process.returncode == -signal.SIGKILL and not self._is_closed
-        # We kill none whose reply is awaited: it was the kernel, for want of memory, or an operator.
+        # Its output ended, so it had died before: the kernel killed it, for want of memory, or an operator did.
         kind = RebuildMachineError if is_killed else RebuildWorkerLostError
         return kind(f"the rebuild's process died ({_how_it_ended(worker)})")
 

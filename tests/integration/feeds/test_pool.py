@@ -15,6 +15,7 @@ import pytest
 from highwater.connectors.feeds import pool as module
 from highwater.connectors.feeds.pool import (
     ClusterPool,
+    RebuildFailedError,
     RebuildInputError,
     RebuildMachineError,
     RebuildMemoryError,
@@ -209,8 +210,10 @@ async def test_a_process_that_nobody_wants_ends():
         assert count(await pool.run(job(20))) == 20
 
 
-async def test_bad_vectors_are_an_error_of_input_and_the_process_lives():
-    """NaN raises RebuildInputError, not to be retried; the same process takes the next job."""
+async def test_bad_vectors_are_an_error_of_input_and_the_process_lives(monkeypatch):
+    """NaN raises RebuildInputError, not to be retried; the same process takes the next job. An oversized reply is a failure of
+    the job, not of the machine.
+    """
     bad = job(50)
     bad.vectors[7, 7] = np.nan
     async with ClusterPool() as pool:
@@ -219,6 +222,9 @@ async def test_bad_vectors_are_an_error_of_input_and_the_process_lives():
         before = pool.process_ids
         await pool.run(job(50))
         assert pool.process_ids == before
+        monkeypatch.setattr(module, "REPLY_BYTES_MAX", 100)
+        with pytest.raises(RebuildFailedError, match="more than 100"):
+            await pool.run(job(50))
 
 
 async def test_two_processes_work_at_a_time_and_no_more():
