@@ -1,13 +1,25 @@
-"""What a process that we start for heavy work does at its start: it ends with its parent, and limits its memory.
+"""Processes that we start for heavy work: at its start one binds itself to its parent and limits its memory; the parent
+awaits it while it makes progress.
 
 Invariant: if such a process fails, it fails alone.
 """
 
+import asyncio
 import ctypes
+import math
 import os
 import resource
 import signal
+from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
+
+from highwater.schemas.errors import HighwaterError
+from highwater.streams.clock import monotonic_seconds
+from highwater.streams.progress import LOOK_SECONDS, Progress, WorkLimit, work_of
+
+T = TypeVar("T")
 
 _PR_SET_PDEATHSIG = 1
 
@@ -15,6 +27,43 @@ _PR_SET_PDEATHSIG = 1
 _CPU_QUOTA = Path(
     "/sys/fs/cgroup/cpu.max"
 )  # of a container: microseconds per period, and the period; `max` means unlimited
+
+
+class StalledError(HighwaterError):
+    """A process made no progress. Give the machine more memory or processor time, and try again."""
+
+    retriable = True
+    retry_after_ms = 1_000
+
+
+class ProcessorTimeError(HighwaterError):
+    """A process used more processor time than its work may take. Give it less work."""
+
+
+async def while_working(
+    process_id: int, result: Coroutine[Any, Any, T], limit: WorkLimit, processor_seconds_max: float = math.inf
+) -> T:
+    """Await what a process is to deliver, for as long as it makes progress; the caller ends it.
+
+    Raises:
+        StalledError: it makes none.
+        ProcessorTimeError: it has used too much processor time, which a busy machine does not stretch.
+    """
+    task = asyncio.ensure_future(result)
+    measure = partial(work_of, process_id)
+    progress, before = Progress(limit, monotonic_seconds()), measure().processor_seconds
+    try:
+        while not (await asyncio.wait({task}, timeout=LOOK_SECONDS))[0]:
+            why = progress.why_over(measure, monotonic_seconds())
+            if why is not None:
+                raise StalledError(f"{why} and was ended")
+            if progress.work.processor_seconds - before > processor_seconds_max:
+                raise ProcessorTimeError(f"took over {processor_seconds_max:g} s of processor time and was ended")
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 def count_cores(quota: str | None = None) -> int:

@@ -173,6 +173,9 @@ class RebuildFinished(TypedDict):
     last_checked_at: int | None
     finished_at: int
     retractions: dict[str, int] | None
+    last_enqueued_at: int | None
+    demanded_revision: int
+    forced: bool
 
 
 class RebuildRequested(TypedDict):

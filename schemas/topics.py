@@ -338,7 +338,7 @@ _TOPICS = (
         "user_id",
         ("outbox",),
         ("worker", "mirror"),
-        about="the outcome of a rebuild request: rebuilt, skipped or failed",
+        about="the outcome of a rebuild request: rebuilt, skipped, failed or delayed",
     ),
     Topic(
         "feeds.clusters-rebuilt",

@@ -144,9 +144,9 @@ ALERTS = (
     ),
     Alert(
         "RebuildsFailing",
-        'sum(rate(highwater_rebuilds_total{outcome="failed"}[15m])) / sum(rate(highwater_rebuilds_total[15m])) > 0.05',
+        'sum(rate(highwater_rebuilds_total{outcome=~"failed|delayed"}[15m])) / sum(rate(highwater_rebuilds_total[15m])) > 0.05',
         15, TICKET,
-        "{{ $value | humanizePercentage }} of the rebuilds fail",
+        "{{ $value | humanizePercentage }} of the rebuilds fail or are delayed",
         {
             'highwater_rebuilds_total{outcome="rebuilt"}': "0+8x60",
             'highwater_rebuilds_total{outcome="failed"}': "0+2x60",

@@ -27,6 +27,7 @@ from highwater.streams.chunks.passports import load_passports
 from highwater.streams.clock import Clock
 from highwater.streams.feeds.agents import ChannelAgent, FeedsOptions, UserAgent
 from highwater.streams.feeds.policy import Policy, load_policy
+from highwater.streams.feeds.rules import request_deadline_ms
 from highwater.streams.folding_consumer import FoldingConsumer
 from highwater.streams.heartbeat import Heartbeats
 from highwater.streams.intake import Intake, Learn
@@ -68,8 +69,6 @@ _FOREVER_SECONDS = 10 * 365 * 86_400.0
 # Changelog records waiting for the producer before the streams pause; the library's 100 is less than one novelty
 # record.
 _CHANGELOG_BUFFER_MAX = 5_000
-# One run of the rebuild, two retries (streams/retry.py), and as long again in the queue before it.
-_DEADLINE_REBUILDS = 4
 
 
 class _Consumer(FoldingConsumer):
@@ -258,7 +257,7 @@ def agent_makers(
         policy=policy,
         dirty_channels_max=settings.dirty_channels_max,
         partitions=settings.partitions,
-        request_deadline_ms=int(_DEADLINE_REBUILDS * settings.rebuild_seconds_max * 1000),
+        request_deadline_ms=request_deadline_ms(settings.rebuild_seconds_max),
     )
     return {
         ChannelAgent: partial(ChannelAgent, feeds),

@@ -396,7 +396,7 @@ class Settings:
         "HIGHWATER_REBUILD_INSIGHTS_MAX", _positive_int, 20_000, "maximum insights of a rebuild"
     )
     rebuild_seconds_max: float = _setting(
-        "HIGHWATER_REBUILD_SECONDS_MAX", _positive_float, 240.0, "time limit of a rebuild"
+        "HIGHWATER_REBUILD_SECONDS_MAX", _positive_float, 240.0, "processor time of a rebuild"
     )
     rebuild_processes: int | None = _setting(
         "HIGHWATER_REBUILD_PROCESSES",

@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
+from highwater.api.chaos.busy import BusyMachine
 from highwater.api.chaos.ground import START_SECONDS_MAX, Ground
 from highwater.api.chaos.plan import ROLES, Fault, Kind
 from highwater.schemas.errors import UnavailableError
@@ -212,6 +213,18 @@ class _Full(Making):
             self._ground.revive_server(self._target)
 
 
+class _Busy(Making):
+    def __init__(self, ground: Ground, fault: Fault) -> None:
+        super().__init__(ground, fault)
+        self._busy = BusyMachine()
+
+    def begin(self) -> None:
+        self._busy.begin(self._fault.amount, self._fault.seconds)
+
+    def end(self) -> None:
+        self._busy.end()
+
+
 _MAKING: Mapping[Kind, type[Making]] = {
     Kind.KILL: _Kill,
     Kind.STOP: _Stop,
@@ -226,6 +239,7 @@ _MAKING: Mapping[Kind, type[Making]] = {
     Kind.FORGET: _Forget,
     Kind.LOSE: _Lose,
     Kind.FULL: _Full,
+    Kind.BUSY: _Busy,
 }
 
 

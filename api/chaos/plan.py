@@ -31,6 +31,7 @@ class Kind(StrEnum):
     FORGET = "forget-state"  # the worker is killed and its local tables are deleted
     LOSE = "lose-changelogs"  # as before, and the changelog records are deleted too; then recover-tables
     FULL = "full-disk"  # files cannot grow: each write beyond the first block fails
+    BUSY = "busy"  # other processes want every core (`busy.py`)
 
 
 ROLES = ("worker", "sinks", "workers", "materializers", "api")
@@ -43,7 +44,9 @@ REWOUND = ("insights", "users", "fixtures", "results", "votes", "queries", "jobs
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. `amount`: seconds that a clock is ahead, below 0 behind; records that a consumer is set back; else 0."""
+    """One fault. `amount`: seconds that a clock is ahead, below 0 behind; records that a consumer is set back; processes
+    that compute; else 0.
+    """
 
     kind: Kind
     target: str
@@ -52,7 +55,11 @@ class Fault:
 
     def __str__(self) -> str:
         """Describe it for a reader."""
-        more = {Kind.CLOCK: f" by {self.amount:+d} s", Kind.REWIND: f" by {self.amount} records"}.get(self.kind, "")
+        more = {
+            Kind.CLOCK: f" by {self.amount:+d} s",
+            Kind.REWIND: f" by {self.amount} records",
+            Kind.BUSY: f" with {self.amount} processes",
+        }.get(self.kind, "")
         lasting = f" for {self.seconds:g} s" if self.seconds else ""
         return f"{self.kind} {self.target}{more}{lasting}"
 
@@ -63,12 +70,15 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """A kind with its targets, and the ranges of seconds and amount to draw from."""
+    """A kind with its targets, and the ranges of seconds and amount to draw from; `later`: of seconds, from its second
+    turn on, which only long runs reach.
+    """
 
     kind: Kind
     targets: Sequence[str]
     seconds: tuple[int, int]
     amount: tuple[int, int] = (0, 0)
+    later: tuple[int, int] | None = None
 
 
 # A consumer's session and a lease last 10 s, a delivery 15 s: faults of up to 14 s end before, between and after them.
@@ -89,6 +99,7 @@ _DRAWN = (
     _Drawn(Kind.FORGET, ("worker",), (0, 0)),
     _Drawn(Kind.LOSE, ("worker",), (0, 0)),
     _Drawn(Kind.FULL, ("kafka",), (2, 8)),
+    _Drawn(Kind.BUSY, ("machine",), (10, 30), (40, 40), later=(600, 600)),
 )
 # How long a stack needs to recover from most faults on two cores, so that a plan of N minutes takes about N minutes.
 RECOVERY_SECONDS = 6.0
@@ -134,7 +145,8 @@ def _drawn(seed: int, kinds: Collection[Kind]) -> Iterator[Fault]:
     for turn in count() if cards else ():
         for drawn, target in sorted(cards, key=lambda card: _number(seed, turn, "order", card[0].kind, card[1])):
             at = (seed, turn, drawn.kind, target)
-            yield Fault(drawn.kind, target, _between(drawn.seconds, *at, "seconds"), _amount(drawn, *at))
+            seconds = drawn.later if turn and drawn.later is not None else drawn.seconds
+            yield Fault(drawn.kind, target, _between(seconds, *at, "seconds"), _amount(drawn, *at))
 
 
 def _amount(drawn: _Drawn, *at: object) -> int:

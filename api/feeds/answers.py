@@ -153,11 +153,20 @@ class ClusterHistory(TypedDict):
     next_cursor: str | None
 
 
+class RebuildDelay(TypedDict):
+    """The machine failed the last rebuild, `times` in a row; it is requested again without a cooldown, after other users."""
+
+    reason: str
+    times: int
+    at: Time
+
+
 class Pending(TypedDict):
     """How many insights wait for the next rebuild of a user's clusters, and whether it is due.
 
     If it is not, `waits_for` says what must come first, and `due_at` is when it is due without another event of the user (null if
     only an event makes it due; the deadline of the rebuild in progress if it waits for its `answer`).
+    `delayed` says why the machine failed the last rebuild; null if it did not.
     """
 
     user_id: str
@@ -173,6 +182,7 @@ class Pending(TypedDict):
     in_flight: bool
     plan: str
     last_active_at: Time | None
+    delayed: RebuildDelay | None
 
 
 class SubscribedChannels(TypedDict):

@@ -10,6 +10,7 @@ import click
 from highwater.api.command.client import ask_api, ask_pages, path_segment
 from highwater.api.command.command import Group, json_option
 from highwater.api.command.terminal import print_json, print_result, print_table, printable
+from highwater.streams.wording import counted
 
 
 @click.group(cls=Group)
@@ -68,6 +69,8 @@ def pending(user: str, as_json: bool) -> None:
     if as_json:
         print_json(document)
     else:
+        if document.get("delayed"):
+            click.echo(printable(delay_line(document["delayed"])) + "\n")
         click.echo(verdict(document) + "\n")
         print_table(("", ""), [(name, value) for name, value in document.items() if isinstance(value, str | int)])
         waiting = [(channel, count) for channel, count in document["by_channel"].items() if count]
@@ -98,6 +101,14 @@ def erase(user: str, confirm: str, as_json: bool) -> None:
         raise click.UsageError(f"--confirm {confirm!r} is not {user!r}", click.get_current_context())
     answer = ask_api("DELETE", f"{_path(user)}/data")
     print_result(answer, as_json=as_json, line=answer["positions"][0])
+
+
+def delay_line(delayed: Mapping[str, Any]) -> str:
+    """Return one sentence about `delayed` in an answer of `/api/users/{user}/pending`."""
+    return (
+        f"Rebuilds are delayed: {delayed['reason']} ({counted(delayed['times'], 'time')} in a row, last at "
+        f"{delayed['at']}). The user is asked again without a cooldown, after other users."
+    )
 
 
 def verdict(document: Mapping[str, Any]) -> str:

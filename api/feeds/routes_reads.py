@@ -362,8 +362,15 @@ async def get_pending(request: Request, user: User, services: Wired, feeds: Wire
         "in_flight": is_in_flight,
         "plan": row.plan,
         "last_active_at": iso_from_ms_or_none(row.last_active_at),
+        "delayed": _delay_document(row.delay),
     }
     return uncached(document, {"X-Pending": str(pending)})
+
+
+def _delay_document(delay: feeds_reads.Delay | None) -> answers.RebuildDelay | None:
+    if delay is None:
+        return None
+    return {"reason": delay.reason, "times": delay.times, "at": iso_from_ms(delay.at_ms)}
 
 
 _EVENT_OF_IDLE: Mapping[IdleReason, str] = {

@@ -7,6 +7,7 @@ one action.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
@@ -80,12 +81,17 @@ async def feed(visit: Visit) -> Response:
     keys = (f"feed:{user}", f"clusters:{user}")
     if "part" in visit.request.query_params:
         return await serve_part(visit, Part(address, source, lambda one: feed_pages.feed(one, deck=deck), keys))
-    shown = await show(visit, Part(address, source, shown_feed, keys))
+    shown, pending = await asyncio.gather(
+        show(visit, Part(address, source, shown_feed, keys)),
+        visit.ask("GET", f"/api/users/{segment(user)}/pending"),
+    )
+    delayed = pending.document.get("delayed") if pending.status == 200 else None
+    late = note(f"Rebuilds are delayed: {delayed['reason']}.") if delayed else ""
     title = "Your feed" if visit.is_bound else f"Feed of {user}"
     ask = _ask_form(visit) if _may_ask(visit) else ""
     since = _baseline(shown.answer.document, last) if shown.answer.status == 200 else None
     wrapped = shown.html if since is None else f'<div data-since="{since}">{shown.html}</div>'
-    answer = page(visit, title, f"<h1>{text(title)}</h1>{ask}{wrapped}", status=shown.answer.status)
+    answer = page(visit, title, f"<h1>{text(title)}</h1>{late}{ask}{wrapped}", status=shown.answer.status)
     if since is not None:
         _remember_visit(visit.request, answer, user, since, shown.answer.document["cluster_version"])
     return answer

@@ -2,7 +2,7 @@
 
 -- $1: beginning of the id (empty: any), $2: this user only (null: all), $3 how many
 -- name: dashboard_users
-SELECT user_id, plan, cluster_version, last_active_at, last_clustered_at, in_flight IS NOT NULL AS in_flight
+SELECT user_id, plan, cluster_version, last_active_at, last_clustered_at, in_flight IS NOT NULL AS in_flight, delay_reason
 FROM user_stats
 WHERE starts_with(user_id, $1) AND ($2::text IS NULL OR user_id = $2)
 ORDER BY last_active_at DESC NULLS LAST, user_id LIMIT $3

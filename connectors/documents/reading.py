@@ -1,6 +1,6 @@
 """Reads documents in separate processes (`connectors/documents/child.py`); their chunks wait in a file.
 
-Invariant: reading any document fails alone: its time and memory are limited, and it delays nothing else. Neither the
+Invariant: reading any document fails alone: its processor time and memory are limited, and it delays nothing else. Neither the
 document nor its chunks are ever complete in the memory of the calling process.
 """
 
@@ -16,12 +16,15 @@ from typing import IO
 
 import orjson
 
+from highwater.connectors.children import ProcessorTimeError, StalledError, while_working
 from highwater.streams.documents.chunking import TOKENS_MAX, Chunk
 from highwater.streams.documents.structure import UnreadableDocumentError
+from highwater.streams.progress import WorkLimit
 
-# Text of 50 MB takes 20 s of one core, a PDF of a thousand pages of text 3 s; the rest is for cores in use. A job's
-# lease lasts longer.
-SECONDS_MAX = 120.0
+# Processor time: text of 50 MB takes 20 s, a PDF of a thousand pages of text 3 s. A busy machine does not stretch it.
+PROCESSOR_SECONDS_MAX = 120.0
+# A job's lease lasts longer (HIGHWATER_JOB_LEASE_SECONDS, ten minutes).
+LIMIT = WorkLimit(quiet_seconds_max=30.0, total_seconds_max=480.0)
 # Text of 50 MB, its parts and its chunks need half of it (530 MiB measured).
 MEMORY_BYTES_MAX = 1 << 30
 # Documents read concurrently by a process: others need cores too.
@@ -67,11 +70,11 @@ class DocumentReader:
         self,
         *,
         tokens_max: int = TOKENS_MAX,
-        seconds_max: float = SECONDS_MAX,
+        processor_seconds_max: float = PROCESSOR_SECONDS_MAX,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
     ) -> None:
         self._tokens_max = tokens_max
-        self._seconds_max = seconds_max
+        self._processor_seconds_max = processor_seconds_max
         self._memory_bytes_max = memory_bytes_max
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
@@ -104,10 +107,9 @@ class DocumentReader:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )
         try:
-            async with asyncio.timeout(self._seconds_max):
-                code = await process.wait()
-        except TimeoutError as error:
-            raise UnreadableDocumentError(f"reading takes longer than {self._seconds_max:g} s") from error
+            code = await while_working(process.pid, process.wait(), LIMIT, self._processor_seconds_max)
+        except (StalledError, ProcessorTimeError) as error:
+            raise UnreadableDocumentError(f"reading it {error}") from error
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):

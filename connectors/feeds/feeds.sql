@@ -159,14 +159,22 @@ WHERE user_id = $1
 -- name: finish_rebuilt
 UPDATE user_stats
 SET cluster_version = $6, last_clustered_at = $3, pending_insights_count = $4, in_flight = NULL,
-    in_flight_until = NULL, last_request = $5, caused_by = $5, curated_shown = $7
+    in_flight_until = NULL, last_request = $5, caused_by = $5, curated_shown = $7,
+    delayed_at = NULL, delay_reason = NULL, delays = 0
 WHERE user_id = $1 AND cluster_version = $2
 RETURNING cluster_version
 
 -- name: finish_unbuilt
 UPDATE user_stats
 SET last_checked_at = COALESCE($2, last_checked_at), in_flight = NULL, in_flight_until = NULL, last_request = $3,
-    last_enqueued_at = GREATEST(last_enqueued_at, $4)
+    last_enqueued_at = GREATEST(last_enqueued_at, $4), delayed_at = NULL, delay_reason = NULL, delays = 0
+WHERE user_id = $1
+
+-- The request does not count: $3 is when the one before it was made. $4 when it was given back, $5 why.
+-- name: delay_rebuild
+UPDATE user_stats
+SET in_flight = NULL, in_flight_until = NULL, last_request = $2, last_enqueued_at = $3,
+    delayed_at = $4, delay_reason = $5, delays = delays + 1
 WHERE user_id = $1
 
 -- What changed up to $14 is forgotten with this version. What a version told that followed one without identities, it made up.

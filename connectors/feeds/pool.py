@@ -1,5 +1,6 @@
-"""Owns the processes that recluster. Invariant: a rebuild that takes too much memory or time, crashes or is killed
-fails alone: the event loop never waits on the CPU, and the next job gets a fresh process.
+"""Owns the processes that recluster. Invariant: a rebuild that takes too much memory or processor time, crashes or is
+killed fails alone: the event loop never waits on the CPU, and the next job gets a fresh process. A process that makes
+progress is not ended for being slow (`streams/progress.py`).
 
 A worker is `pool_process.serve` in its own interpreter: it reads jobs from standard input and writes replies to
 standard output, each a pickle after its length, a job's vectors as raw bytes after its pickle. We do not use
@@ -19,14 +20,20 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from highwater.connectors.children import ProcessorTimeError, StalledError, while_working
 from highwater.schemas.errors import HighwaterError
+from highwater.streams.clock import monotonic_seconds
+from highwater.streams.feeds.starts import StartPace
 from highwater.streams.feeds.versions import NewVersion, Window
+from highwater.streams.progress import HOUR_SECONDS, WorkLimit
 
 MEMORY_BYTES_MAX = 1 << 30
-# 20,000 insights take 10 s on two idle cores; a minute and a half is enough on a machine nine times as busy.
-TASK_SECONDS_MAX = 90.0
-# Start of an interpreter and import of the libraries; 2 s on an idle machine.
-START_SECONDS_MAX = 60.0
+# Processor time, which a busy machine does not stretch: 20,000 insights take 10 s.
+PROCESSOR_SECONDS_MAX = 90.0
+# Half a minute without one hundredth of a second of a core, and without a page from the disk: at load 70 a process of
+# our niceness gets thirty of them. The last bounds are a hundred times what either takes on an idle machine.
+START_LIMIT = WorkLimit(quiet_seconds_max=30.0, total_seconds_max=HOUR_SECONDS)
+REBUILD_LIMIT = WorkLimit(quiet_seconds_max=30.0, total_seconds_max=2 * HOUR_SECONDS)
 # A process has 200 MB and takes 2 s to start: it is kept between rebuilds, and ends after this long without one.
 KEEP_SECONDS = 60.0
 # A process that is about to exit does so within this; otherwise it is killed.
@@ -48,14 +55,20 @@ class RebuildMemoryError(HighwaterError):
 
 
 class RebuildTimeoutError(HighwaterError):
-    """A rebuild took too long and was ended. It is retried; if this recurs, lower HIGHWATER_REBUILD_INSIGHTS_MAX."""
+    """A rebuild took too much processor time. Lower HIGHWATER_REBUILD_INSIGHTS_MAX or raise HIGHWATER_REBUILD_SECONDS_MAX."""
+
+
+class RebuildMachineError(HighwaterError):
+    """The machine failed a rebuild: its process did not start, was killed or made no progress. Give the workers more
+    memory or processor time, or fewer neighbours; the rebuild is requested again by itself.
+    """
 
     retriable = True
-    retry_after_ms = 30_000
+    retry_after_ms = 1_000
 
 
 class RebuildWorkerLostError(HighwaterError):
-    """The process of a rebuild died. It is retried in a new one; if it recurs, check the system's memory log."""
+    """The process of a rebuild crashed. It is retried in a new one; if it recurs, report the signal and the log."""
 
     retriable = True
     retry_after_ms = 1_000
@@ -96,7 +109,7 @@ class _Worker:
         assert reader is not None
         (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
         if length > REPLY_BYTES_MAX:
-            raise ConnectionResetError("reply is out of bounds")
+            raise RebuildFailedError(f"the reply of a rebuild has {length} bytes, more than {REPLY_BYTES_MAX}")
         outcome: tuple[str, Any] = pickle.loads(await reader.readexactly(length))  # noqa: S301 our own child wrote it
         return outcome
 
@@ -114,20 +127,27 @@ class _Worker:
 
 
 class ClusterPool:
-    """Runs at most `processes` rebuilds at a time, each in a process with limited memory and time. One event loop only."""
+    """Runs at most `processes` rebuilds at a time, each in a process with limited memory. One event loop only."""
 
     def __init__(
         self,
         processes: int = 1,
         *,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
-        task_seconds_max: float = TASK_SECONDS_MAX,
+        processor_seconds_max: float = PROCESSOR_SECONDS_MAX,
         keep_seconds: float = KEEP_SECONDS,
+        start_limit: WorkLimit = START_LIMIT,
+        rebuild_limit: WorkLimit = REBUILD_LIMIT,
     ) -> None:
         self._memory_bytes_max = memory_bytes_max
-        self._task_seconds_max = task_seconds_max
+        self._processor_seconds_max = processor_seconds_max
         self._keep_seconds = keep_seconds
+        self._start_limit = start_limit
+        self._rebuild_limit = rebuild_limit
         self._slots = asyncio.Semaphore(processes)
+        self._pace = StartPace(processes, processes)
+        self._starting = 0
+        self._has_changed = asyncio.Event()  # a process is idle, or its start has ended
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
         self._leaving: set[asyncio.Task[None]] = set()
@@ -144,13 +164,19 @@ class ClusterPool:
         """Return the ids of live worker processes."""
         return tuple(sorted(worker.process.pid for worker in self._all if worker.is_alive))
 
+    @property
+    def starts_at_once(self) -> int:
+        """Return how many processes may start at once; fewer while starts are slow."""
+        return self._pace.at_once
+
     async def run(self, window: Window) -> NewVersion:
-        """Build a version in a process of the pool; waits for a free one. The time limit starts with the process.
+        """Build a version in a process of the pool; waits for a free one.
 
         Raises:
             RebuildMemoryError: over `memory_bytes_max`.
-            RebuildTimeoutError: over `task_seconds_max`.
-            RebuildWorkerLostError: the process died.
+            RebuildTimeoutError: over `processor_seconds_max`.
+            RebuildMachineError: the process did not start, was killed or made no progress.
+            RebuildWorkerLostError: the process crashed.
             RebuildInputError: the job is malformed, or a value is not finite.
             RebuildFailedError: any other error of the job.
         """
@@ -162,13 +188,17 @@ class ClusterPool:
             worker = await self._take()
             is_whole = False
             try:
-                async with asyncio.timeout(self._task_seconds_max):
-                    kind, value = await worker.exchange(header, bytes_of(vectors))
+                exchange = worker.exchange(header, bytes_of(vectors))
+                kind, value = await while_working(
+                    worker.process.pid, exchange, self._rebuild_limit, self._processor_seconds_max
+                )
                 is_whole = kind in ("done", "input")
-            except TimeoutError as error:
-                raise RebuildTimeoutError(f"rebuild took over {self._task_seconds_max:g} s and was ended") from error
+            except StalledError as error:
+                raise RebuildMachineError(f"a rebuild {error}") from error
+            except ProcessorTimeError as error:
+                raise RebuildTimeoutError(f"a rebuild {error}") from error
             except (OSError, asyncio.IncompleteReadError) as error:
-                raise RebuildWorkerLostError(await self._cause_of_death(worker)) from error
+                raise await self._cause_of_death(worker) from error
             finally:
                 await self._give_back(worker, is_whole=is_whole)
         return _result_of(kind, value)
@@ -181,14 +211,33 @@ class ClusterPool:
         await asyncio.gather(*(worker.end() for worker in workers), *self._leaving)
 
     async def _take(self) -> _Worker:
-        while self._idle:
-            worker = self._idle.pop()
-            assert worker.leaving is not None
-            worker.leaving.cancel()
-            if worker.is_alive:
-                return worker
-            self._all.discard(worker)
-        return await self._start()
+        while True:
+            while self._idle:
+                worker = self._idle.pop()
+                assert worker.leaving is not None
+                worker.leaving.cancel()
+                if worker.is_alive:
+                    return worker
+                self._all.discard(worker)
+            if self._starting < self._pace.at_once:
+                return await self._start_at_pace()
+            self._has_changed.clear()
+            await self._has_changed.wait()
+
+    async def _start_at_pace(self) -> _Worker:
+        began = monotonic_seconds()
+        self._starting += 1
+        try:
+            worker = await self._start()
+        except RebuildMachineError:
+            self._pace = self._pace.after(None)
+            raise
+        else:
+            self._pace = self._pace.after(monotonic_seconds() - began)
+            return worker
+        finally:
+            self._starting -= 1
+            self._has_changed.set()
 
     async def _start(self) -> _Worker:
         # One BLAS thread: two save a quarter of the wall time and cost a fifth more CPU, on cores that ingest shares;
@@ -199,21 +248,27 @@ class ClusterPool:
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-c", _PROGRAM, str(self._memory_bytes_max), str(os.getpid())),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=environment,
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-c", _PROGRAM, str(self._memory_bytes_max), str(os.getpid())),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=environment,
+            )
+        except OSError as error:  # no memory, or no process number left
+            raise RebuildMachineError(f"a rebuild process could not be started: {error}") from error
         worker = _Worker(process)
         self._all.add(worker)
         try:
-            async with asyncio.timeout(START_SECONDS_MAX):
-                await worker.reply()
-        except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
+            await while_working(process.pid, worker.reply(), self._start_limit)
+        except StalledError as error:
             await self._give_back(worker, is_whole=False)
-            raise RebuildWorkerLostError("a rebuild process did not start; its error is in the log") from error
+            raise RebuildMachineError(f"the start of a rebuild process {error}") from error
+        except (OSError, asyncio.IncompleteReadError) as error:
+            await self._give_back(worker, is_whole=False)
+            how = _how_it_ended(worker)
+            raise RebuildMachineError(f"a rebuild process did not start ({how}); its error is in the log") from error
         except BaseException:
             await self._give_back(worker, is_whole=False)
             raise
@@ -223,6 +278,7 @@ class ClusterPool:
         if is_whole and worker.is_alive and not self._is_closed:
             self._idle.append(worker)
             worker.leaving = asyncio.get_running_loop().call_later(self._keep_seconds, self._let_go, worker)
+            self._has_changed.set()
             return
         self._all.discard(worker)
         await worker.end()
@@ -235,10 +291,17 @@ class ClusterPool:
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
 
-    async def _cause_of_death(self, worker: _Worker) -> str:
+    async def _cause_of_death(self, worker: _Worker) -> HighwaterError:
         await worker.end()
-        code = worker.process.returncode or 0
-        return f"the rebuild's process died ({signal.Signals(-code).name if code < 0 else f'exit {code}'})"
+        is_killed = worker.process.returncode == -signal.SIGKILL and not self._is_closed
+        # Its output ended, so it had died before: the kernel killed it, for want of memory, or an operator did.
+        kind = RebuildMachineError if is_killed else RebuildWorkerLostError
+        return kind(f"the rebuild's process died ({_how_it_ended(worker)})")
+
+
+def _how_it_ended(worker: _Worker) -> str:
+    code = worker.process.returncode or 0
+    return signal.Signals(-code).name if code < 0 else f"exit {code}"
 
 
 def _result_of(kind: str, value: Any) -> NewVersion:

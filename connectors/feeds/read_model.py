@@ -119,6 +119,15 @@ class ClusterLife:
 
 
 @dataclass(frozen=True, slots=True)
+class Delay:
+    """Why the machine failed a user's last request, how often in a row, and when last; another request follows."""
+
+    reason: str
+    times: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class UserRow:
     """A user's row; the defaults are those of an unknown user. `is_changed` as in `UserFacts`."""
 
@@ -130,6 +139,7 @@ class UserRow:
     last_checked_at: int | None = None
     in_flight_until: int | None = None
     is_changed: bool = False
+    delay: Delay | None = None
 
     def facts(self, pending_by_channel: Mapping[str, int]) -> UserFacts:
         """Return the facts that decide whether the user's clusters are rebuilt; waiting insights are counted by
@@ -352,6 +362,7 @@ def _user(row: Row | None) -> UserRow:
         last_checked_at=to_ms_or_none(row["last_checked_at"]),
         in_flight_until=None if row["in_flight"] is None else to_ms_or_none(row["in_flight_until"]),
         is_changed=row["is_changed"],
+        delay=None if not row["delays"] else Delay(row["delay_reason"], row["delays"], to_ms(row["delayed_at"])),
     )
 
 

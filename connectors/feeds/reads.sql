@@ -94,7 +94,7 @@ WHERE s.user_id = $1 AND s.subscribed
 -- `is_changed`: the channels are others than those answered for last, or something of them was retracted since.
 -- name: read_user
 SELECT plan, last_clustered_at, last_active_at, last_enqueued_at, last_checked_at, cluster_version, in_flight,
-       in_flight_until,
+       in_flight_until, delayed_at, delay_reason, delays,
        (last_clustered_at IS NOT NULL OR last_checked_at IS NOT NULL) AND EXISTS (
            SELECT 1
            FROM (SELECT channel_id FROM subscriptions WHERE user_id = $1 AND subscribed) AS s

@@ -67,6 +67,7 @@ class Statements(TypedDict):
     take_rebuild: str
     finish_rebuilt: str
     finish_unbuilt: str
+    delay_rebuild: str
     insert_clusters: str
     drop_old_clusters: str
     drop_old_neighbours: str

@@ -35,7 +35,7 @@ def titles_of(w: Wiring) -> ClusterTitles:
 
 async def _rebuild(w: Wiring) -> Connector:
     pool = await w.keep(
-        ClusterPool(processes=w.settings.rebuild_processes or 1, task_seconds_max=w.settings.rebuild_seconds_max)
+        ClusterPool(processes=w.settings.rebuild_processes or 1, processor_seconds_max=w.settings.rebuild_seconds_max)
     )
     policy, redis = load_policy(w.settings.policy_file), await w.redis()
     worker = RebuildWorker(w.context, w.settings, policy, redis, pool, titles_of(w))

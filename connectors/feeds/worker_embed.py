@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import orjson
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from highwater.connectors.children import ProcessorTimeError, StalledError, while_working
 from highwater.connectors.feeds.bases import ActiveBasis, Embedders, hold_active, read_active
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.kafka import outbox
@@ -40,6 +41,7 @@ from highwater.schemas.errors import HighwaterError, ModelUnavailableError, Unav
 from highwater.schemas.feeds import BASIS_CHANGED, INSIGHT_INGESTED, BasisChanged
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.feeds.basis import FIT_TEXT_CHARACTERS_MAX, FIT_TEXTS_MAX, Basis, should_fit
+from highwater.streams.progress import HOUR_SECONDS, WorkLimit
 from highwater.streams.telemetry import INSIGHTS_REEMBEDDED, get_log
 
 if TYPE_CHECKING:
@@ -63,8 +65,9 @@ _READ_SECONDS = 10.0
 _SAMPLED_ROWS_MAX = 500_000
 # A corpus with too few distinct texts is checked again when it has grown by a tenth.
 _LOOK_GROWTH = 1.1
-# 50,000 texts take 4 s and 0.2 GB on an idle core; a minute is enough on a machine fifteen times as busy.
-_FIT_SECONDS_MAX = 60.0
+# 50,000 texts take 4 s and 0.2 GB on an idle core. The limit is processor time, which a busy machine does not stretch.
+_FIT_PROCESSOR_SECONDS_MAX = 60.0
+_FIT_LIMIT = WorkLimit(quiet_seconds_max=30.0, total_seconds_max=HOUR_SECONDS)
 _FIT_PROGRAM = """
 import os, sys, orjson
 from highwater.streams.feeds.basis import fit_basis
@@ -410,7 +413,7 @@ async def fit_in_child(texts: Sequence[str]) -> bytes:
     texts.
 
     Raises:
-        BasisFitError: the process failed or took too long.
+        BasisFitError: the process failed, made no progress or took too much processor time.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", _FIT_PROGRAM,
@@ -419,10 +422,10 @@ async def fit_in_child(texts: Sequence[str]) -> bytes:
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )  # fmt: skip
     try:
-        async with asyncio.timeout(_FIT_SECONDS_MAX):
-            content, _ = await process.communicate(orjson.dumps(texts))
-    except TimeoutError as error:
-        raise BasisFitError(f"it took over {_FIT_SECONDS_MAX:.0f} s") from error
+        told = process.communicate(orjson.dumps(texts))
+        content, _ = await while_working(process.pid, told, _FIT_LIMIT, _FIT_PROCESSOR_SECONDS_MAX)
+    except (StalledError, ProcessorTimeError) as error:
+        raise BasisFitError(f"it {error}") from error
     finally:
         if process.returncode is None:
             process.kill()

@@ -2,8 +2,8 @@
 
 Invariant: the high-water mark moves to the heads read before the data set, so insights that arrive during a rebuild
 stay pending (R0.37); the version grows by exactly one, guarded by the version read at the start, or stays if the
-rebuilt one is equal; every request ends in an event (rebuilt, skipped or failed), written with its effects (R0.36,
-R0.38).
+rebuilt one is equal; every request ends in an event (rebuilt, skipped, failed or delayed), written with its
+effects (R0.36, R0.38).
 
 A rebuild is judged by what it would change: by new insights that can be clustered now (the snapshot), and by the
 current state of the last version's data set. So neither missing vectors nor an unavailable service leads to a version
@@ -22,7 +22,7 @@ import orjson
 
 from highwater.connectors.feeds import redactions
 from highwater.connectors.feeds.curations import positions_of, read_curations
-from highwater.connectors.feeds.pool import ClusterPool
+from highwater.connectors.feeds.pool import REBUILD_LIMIT, START_LIMIT, ClusterPool, RebuildMachineError
 from highwater.connectors.feeds.snapshots import Snapshot, account_for, is_shown_otherwise, read_snapshot
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.feeds.titles import ClusterTitles
@@ -63,7 +63,17 @@ from highwater.schemas.topic_names import EventT, TopicName
 from highwater.streams.clock import monotonic_seconds, to_datetime
 from highwater.streams.feeds.curations import Curation
 from highwater.streams.feeds.policy import Policy
-from highwater.streams.feeds.rules import ACCOUNTED_FOR, LOOKS, NOTHING_NEW, ONLY_BASIS_CHANGED, Trigger, reason_to_skip
+from highwater.streams.feeds.rules import (
+    ACCOUNTED_FOR,
+    DELAYED,
+    LOOKS,
+    NOTHING_NEW,
+    ONLY_BASIS_CHANGED,
+    Trigger,
+    reason_to_skip,
+    request_deadline_ms,
+)
+from highwater.streams.feeds.starts import wait_ms_after_machine
 from highwater.streams.feeds.versions import NewVersion, Window
 from highwater.streams.retry import REBUILD
 from highwater.streams.settings import Settings
@@ -75,6 +85,11 @@ _SOURCE = "/connectors/workers/rebuild"
 _DAY_MS = 86_400_000
 # An insight whose time lies further ahead than this is not in any window yet; it still counts as new once.
 _AHEAD_MS = _DAY_MS
+# Above the longest rebuild with all its attempts and waits, so that no live worker loses its lock (R0.26); one whose
+# request has ended blocks nobody. Titles are requested once, by the successful attempt; a minute is for reading and
+# storing.
+_ATTEMPT_SECONDS_MAX = START_LIMIT.total_seconds_max + REBUILD_LIMIT.total_seconds_max
+_LOCK_SECONDS = (REBUILD.attempts_max or 1) * _ATTEMPT_SECONDS_MAX + CALL_SECONDS_MAX + 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +117,7 @@ class Work:
     user_id: str
     request: Position
     asked: RebuildRequested
-    outcome: str  # rebuilt, skipped, failed or repeated
+    outcome: str  # rebuilt, skipped, failed, delayed or repeated
     reason: str = ""
     snapshot: Snapshot | None = None
     made: RebuiltVersion | None = None
@@ -151,7 +166,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         started = monotonic_seconds()
         user_id, request = event.value["user_id"], event.record.position
         lock = UserLock(self._redis, self._context.pool, user_id, token=str(request))
-        if not await lock.acquire(self._lock_seconds()):
+        if not await lock.acquire(_LOCK_SECONDS):
             # Another request of this user is in progress: acknowledged, dropped and reported (R0.32).
             return Work(user_id, request, event.value, "skipped", "locked")
         try:
@@ -161,15 +176,6 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             raise
         seconds = monotonic_seconds() - started
         return replace(work, lock=lock, seconds=seconds)
-
-    def _lock_seconds(self) -> float:
-        """Return a time above the longest rebuild with all its attempts and waits, so that no live worker loses its
-        lock (R0.26).
-
-        Titles are requested once, by the successful attempt; a minute is for reading and storing.
-        """
-        attempts = REBUILD.attempts_max or 1
-        return self._settings.rebuild_seconds_max * attempts + CALL_SECONDS_MAX + 60
 
     async def _judge(self, event: Event[RebuildRequested]) -> Work:
         user_id, request, value = event.value["user_id"], event.record.position, event.value
@@ -192,7 +198,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             takes_any_basis = reason != NOTHING_NEW or await tx.fetchval(
                 QUERIES["is_forced_by_demand"], user_id, value["demanded_revision"]
             )
-            deadline = to_datetime(now_ms + int(self._lock_seconds() * 1000))
+            deadline = to_datetime(now_ms + request_deadline_ms(self._settings.rebuild_seconds_max))
             await tx.execute(QUERIES["take_rebuild"], user_id, str(request), deadline, to_datetime(value["planned_at"]))
         work = Work(user_id, request, value, "failed", "", snapshot, takes_any_basis=takes_any_basis)
         return await self._cluster(work, snapshot, now_ms)
@@ -202,7 +208,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
 
     async def _cluster(self, work: Work, snapshot: Snapshot, now_ms: int) -> Work:
         """Do the work; `work` records what failed otherwise."""
-        user_id = work.user_id
+        user_id, began = work.user_id, monotonic_seconds()
         attempt = 1
         while True:
             # Read again at each attempt: cheap compared with clustering.
@@ -215,10 +221,13 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             try:
                 version = await self._pool.run(window)
             except HighwaterError as error:
-                wait_ms = REBUILD.wait_ms(attempt) if error.retriable else None
                 log.warning("rebuild_attempt_failed", user_id=user_id, attempt=attempt, reason=str(error))
+                if isinstance(error, RebuildMachineError):
+                    wait_ms, outcome = wait_ms_after_machine(attempt, monotonic_seconds() - began), DELAYED
+                else:
+                    wait_ms, outcome = REBUILD.wait_ms(attempt) if error.retriable else None, "failed"
                 if wait_ms is None:
-                    return replace(work, reason=str(error))
+                    return replace(work, outcome=outcome, reason=str(error))
                 attempt += 1
                 REBUILD_RETRIES.inc()
                 await asyncio.sleep(wait_ms / 1000)
@@ -355,16 +364,21 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         """Store a skip: one for want of new insights counts as a check (R0.34); nothing else of the user changes."""
         snapshot = work.snapshot
         checked_ms = now_ms if work.reason in LOOKS else None
-        # The cooldown counts from every request by anyone (R0.9).
+        # The cooldown counts from every request by anyone (R0.9), except for one that the machine failed.
         asked_at = to_datetime(work.asked["planned_at"])
-        if work.reason == "locked":  # the row belongs to the request that holds the lock
+        if work.outcome == DELAYED:
+            before_ms, at = work.asked["last_enqueued_at"], to_datetime(now_ms)
+            before = None if before_ms is None else to_datetime(before_ms)
+            await tx.execute(QUERIES["delay_rebuild"], work.user_id, str(work.request), before, at, work.reason)
+        elif work.reason == "locked":  # the row belongs to the request that holds the lock
             await tx.execute(QUERIES["note_enqueued"], work.user_id, asked_at)
         else:
             checked_at = None if checked_ms is None else to_datetime(checked_ms)
             await tx.execute(QUERIES["finish_unbuilt"], work.user_id, checked_at, str(work.request), asked_at)
         if snapshot is not None and work.reason in ACCOUNTED_FOR:
             await account_for(tx, work.user_id, snapshot, snapshot.hwm)
-        await _answer_demands(tx, work, snapshot.cluster_version if snapshot else 0, now_ms)
+        if work.outcome != DELAYED:
+            await _answer_demands(tx, work, snapshot.cluster_version if snapshot else 0, now_ms)
         finished = _finished(
             work, now_ms,
             version=snapshot.cluster_version if snapshot else 0,
@@ -373,7 +387,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             checked_ms=checked_ms,
         )  # fmt: skip
         await outbox.add(tx, [self._row(REBUILD_FINISHED, finished, work, now_ms)])
-        level = log.error if work.outcome == "failed" else log.info
+        level = {"failed": log.error, DELAYED: log.warning}.get(work.outcome, log.info)
         level("rebuild_" + work.outcome, user_id=work.user_id, reason=work.reason, request=str(work.request))
 
     def _row(self, topic: TopicName[EventT], event: EventT, work: Work, now_ms: int) -> outbox.OutboxRow:
@@ -405,6 +419,7 @@ def _finished(
     clustered_ms: int | None,
     checked_ms: int | None = None,
 ) -> RebuildFinished:
+    is_delayed = work.outcome == DELAYED
     return {
         "user_id": work.user_id,
         "request_position": str(work.request),
@@ -416,6 +431,9 @@ def _finished(
         "last_checked_at": checked_ms,
         "finished_at": now_ms,
         "retractions": dict(work.snapshot.retractions) if work.snapshot and _accounts(work) else None,
+        "last_enqueued_at": work.asked["last_enqueued_at"] if is_delayed else None,
+        "demanded_revision": work.asked["demanded_revision"] if is_delayed else 0,
+        "forced": work.asked["forced"] if is_delayed else False,
     }
 
 

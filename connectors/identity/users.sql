@@ -49,7 +49,8 @@ DELETE FROM user_roles WHERE user_id = $1
 UPDATE user_stats
 SET pending_insights_count = 0, last_clustered_at = NULL, last_active_at = NULL, last_enqueued_at = NULL,
     last_checked_at = NULL, cluster_version = 0, plan = 'free', plan_changed_ms = 0, subscriptions_replaced_ms = 0,
-    in_flight = NULL, in_flight_until = NULL, last_request = NULL, caused_by = NULL, curated_revision = 0, curated_shown = 0
+    in_flight = NULL, in_flight_until = NULL, last_request = NULL, caused_by = NULL, curated_revision = 0, curated_shown = 0,
+    delayed_at = NULL, delay_reason = NULL, delays = 0
 WHERE user_id = $1
 
 -- name: erase_stats_row

@@ -44,6 +44,9 @@ def _user(notes: Noting, key: bytes, row: bytes) -> bytes:
         user.served_revision = 0
     lasting = 0 if user.last_enqueued_at is None else max(0, user.requested_until - user.last_enqueued_at)
     user.requested_offset, user.last_enqueued_at, user.requested_until = offset, planned_at, planned_at + lasting
+    delayed = notes.get(("delayed", key.decode(), offset))
+    if delayed is not None:
+        user.last_enqueued_at, user.served_revision = delayed[0], 0
     return encode_user(user)
 
 

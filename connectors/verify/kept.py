@@ -15,11 +15,13 @@ from highwater.connectors.kafka.records import Record
 from highwater.connectors.verify.notes import Noting
 from highwater.connectors.verify.report import Difference
 from highwater.schemas.chunks import INGEST_DECIDED
-from highwater.schemas.feeds import CHANNEL_ADVANCED, CHANNEL_DIRTY, REBUILD_REQUESTED
+from highwater.schemas.feeds import CHANNEL_ADVANCED, CHANNEL_DIRTY, REBUILD_FINISHED, REBUILD_REQUESTED
 from highwater.schemas.jobs import USAGE_FLUSHED
+from highwater.schemas.positions import parse_position
 from highwater.schemas.topic_names import event_of
 from highwater.streams.chunks import completion
 from highwater.streams.feeds.dirty import decode_channel
+from highwater.streams.feeds.rules import DELAYED
 from highwater.streams.feeds.state import decode_user
 from highwater.streams.jobs import usage
 
@@ -40,6 +42,10 @@ def note_decisions(notes: Noting, record: Record, event: Event) -> None:
     elif request := event_of(REBUILD_REQUESTED, topic, event):
         notes["request", request["user_id"], record.offset] = (request["planned_at"], position)
         notes["requested", request["user_id"]] = position
+    elif finished := event_of(REBUILD_FINISHED, topic, event):
+        if finished["outcome"] == DELAYED:
+            offset = parse_position(finished["request_position"]).offset
+            notes["delayed", finished["user_id"], offset] = (finished["last_enqueued_at"], position)
     elif decided := event_of(INGEST_DECIDED, topic, event):
         ingest = "decided", completion.source_key(decided), decided["ingest_id"]
         notes[(*ingest, decided["decided_at"])] = position
@@ -79,7 +85,9 @@ def _channel(notes: Noting, key: bytes, row: bytes) -> Judged:
 
 
 def _user(notes: Noting, key: bytes, row: bytes) -> Judged:
-    """Check that the request it names was made for the user, at the time that it keeps."""
+    """Check that the request it names was made for the user, at the time that it keeps; a delayed one keeps the time of
+    the request before it.
+    """
     user = decode_user(row)
     if user.requested_offset < 0:
         return None
@@ -87,8 +95,9 @@ def _user(notes: Noting, key: bytes, row: bytes) -> Judged:
     if planned_at is None:
         last = notes.get(("requested", key.decode()))
         return "requested_offset", f"that of a request of the user; the last is {last}", user.requested_offset, last
-    if user.last_enqueued_at != planned_at:
-        return "last_enqueued_at", planned_at, user.last_enqueued_at, position
+    enqueued_at, position = notes.get(("delayed", key.decode(), user.requested_offset)) or (planned_at, position)
+    if user.last_enqueued_at != enqueued_at:
+        return "last_enqueued_at", enqueued_at, user.last_enqueued_at, position
     return None
 
 
@@ -126,7 +135,7 @@ class TableCheck:
 
 KEPT: Mapping[str, TableCheck] = {
     "channel_heads": TableCheck((CHANNEL_ADVANCED, CHANNEL_DIRTY), _channel),
-    "users": TableCheck((REBUILD_REQUESTED,), _user),
+    "users": TableCheck((REBUILD_REQUESTED, REBUILD_FINISHED), _user),
     "ingest_manifest": TableCheck((INGEST_DECIDED,), _ingest),
     "usage": TableCheck((USAGE_FLUSHED,), _usage),
 }

@@ -16,14 +16,15 @@ from pathlib import Path
 from highwater.deploy.local.errors import LocalStackError
 from highwater.deploy.local.installed import install_root
 from highwater.deploy.local.kafka import Kafka, java_program
-from highwater.deploy.local.part import Part
+from highwater.deploy.local.part import START_LIMIT, Part
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.probes import probe_kafka, probe_registry
 from highwater.deploy.local.process import Command
 from highwater.deploy.local.registry import Registry
+from highwater.streams.progress import HOUR_SECONDS, Progress, WorkLimit
 
-RECORD_SECONDS_MAX = 90.0  # start until it answers; writing the archive takes longer
-WRITE_SECONDS_MAX = 90.0  # 8 s were observed for the larger one
+STOP_SECONDS_MAX = 90.0  # a program writes its archive when it is stopped; 8 s were observed for the larger one
+WRITE_LIMIT = WorkLimit(quiet_seconds_max=90.0, total_seconds_max=0.5 * HOUR_SECONDS, processor_seconds_min=0.5)
 POLL_SECONDS = 0.2
 
 
@@ -43,7 +44,7 @@ def make_archives() -> list[str]:
                     # The bundled runtime lacks the archive of Java's own classes, the base of the others.
                     unfinished = base.with_suffix(".tmp")
                     dump = (java_program(), "-Xshare:dump", f"-XX:SharedArchiveFile={unfinished}")
-                    part.process.run_to_end(Command(dump), WRITE_SECONDS_MAX)
+                    part.process.run_to_end(Command(dump), WRITE_LIMIT)
                     unfinished.replace(base)
                 _record(part, base, archive)
             made.append(kind.name)
@@ -60,13 +61,14 @@ def _record(part: Part, base: Path, archive: Path) -> None:
     arguments = (word for word in command.argv[1:] if not word.startswith("-XX:SharedArchiveFile="))
     part.process.start(replace(command, argv=(command.argv[0], *options, *arguments)))
     try:
-        deadline = time.monotonic() + RECORD_SECONDS_MAX
+        progress = Progress(START_LIMIT, time.monotonic())
         while _probe(part) is not None:
-            if not part.process.is_alive() or time.monotonic() > deadline:
+            is_stalled = progress.why_over(part.process.work, time.monotonic()) is not None
+            if is_stalled or not part.process.is_alive():
                 raise part.process.failure("did not start, so it could not be archived")
             time.sleep(POLL_SECONDS)
     finally:
-        part.process.stop(WRITE_SECONDS_MAX)
+        part.process.stop(STOP_SECONDS_MAX)
     if not unfinished.exists():
         raise part.process.failure("wrote no archive")
     unfinished.replace(archive)

@@ -19,11 +19,13 @@ from highwater.deploy.local.private import make_folder, write_file
 from highwater.deploy.local.process import Command
 from highwater.deploy.local.stack_secrets import FILE_NAME as SECRETS_FILE
 from highwater.deploy.local.stack_secrets import fingerprint
+from highwater.streams.progress import HOUR_SECONDS, WorkLimit
 
 PORT_DEFAULT = 9092
 CONTROLLER_PORT_DEFAULT = 9192
 HEAP_MB = 512  # the smallest that handled the benchmarks' load; the page cache does the rest
-FORMAT_SECONDS_MAX = 60.0
+# It takes less than a second on an idle machine; a JVM that hangs still uses a little of the processor.
+FORMAT_LIMIT = WorkLimit(quiet_seconds_max=60.0, total_seconds_max=0.5 * HOUR_SECONDS, processor_seconds_min=0.5)
 USER = "highwater"
 MECHANISM = "SCRAM-SHA-512"
 
@@ -204,7 +206,7 @@ class Kafka(Part):
         write_file(arguments, "\n".join((*words, "--add-scram", credential)) + "\n")
         try:
             format_storage = self._java(64, "kafka.tools.StorageTool", "format", f"@{arguments}")
-            self.process.run_to_end(format_storage, FORMAT_SECONDS_MAX)
+            self.process.run_to_end(format_storage, FORMAT_LIMIT)
         finally:
             arguments.unlink()
         write_file(self._password_path(), fingerprint(self._password()))

@@ -14,6 +14,7 @@ from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.process import Command, ManagedProcess
 from highwater.deploy.local.relay import Relayed
 from highwater.deploy.local.stack_secrets import StackSecrets
+from highwater.streams.progress import HOUR_SECONDS, WorkLimit
 
 # What embedded servers inherit. Not the whole environment: KAFKA_* and JAVA_* names and the product's secrets are meant
 # for other programs.
@@ -85,6 +86,12 @@ def with_settings(given: Addresses, known: Mapping[str, str | None], settings: M
 def service_of(part: str) -> str:
     """Return the name of the address of a service: `kafka` for each of several brokers."""
     return part if part in Addresses().by_name() else part.rpartition("_")[0]
+
+
+# A service that starts is awaited while it works: a cold start takes a few seconds, the recovery of a log after a crash
+# minutes on a busy machine (96 s at load 40 were seen). In two silent minutes a starting thread among 70 that want two
+# cores gets 3.4 s; an idle JVM uses 1 to 2.5 s for itself.
+START_LIMIT = WorkLimit(quiet_seconds_max=120.0, total_seconds_max=2 * HOUR_SECONDS, processor_seconds_min=3.0)
 
 
 class Part(ABC):

@@ -24,6 +24,7 @@ from highwater.deploy.local.private import make_folder, tighten_tree, write_file
 from highwater.deploy.local.process import Command, ServerUser
 from highwater.deploy.local.relay import Relayed
 from highwater.deploy.local.stack_secrets import SCRAM_SALT_BYTES, fingerprint, scram_verifier
+from highwater.streams.progress import HOUR_SECONDS, WorkLimit
 
 PORT_DEFAULT = 5432
 DATABASE = "highwater"
@@ -31,7 +32,8 @@ SUPERUSER = "postgres"
 UNPRIVILEGED_USER = "nobody"  # exists on every Linux, so none has to be created
 CONNECTIONS_MAX = 200
 SHARED_BUFFERS_MB = 256
-INITDB_SECONDS_MAX = 120.0
+# Half an hour: initdb takes two seconds on an idle machine.
+INITDB_LIMIT = WorkLimit(quiet_seconds_max=120.0, total_seconds_max=0.5 * HOUR_SECONDS)
 # In the cluster's folder: initdb and the bootstrap both succeeded, and the password is the one with this fingerprint.
 # Empty in a cluster from before passwords were required.
 READY_MARKER = "highwater.ready"
@@ -113,7 +115,7 @@ class Postgres(Part):
         # The collation is PostgreSQL's own, so that no locale of the machine decides the order of an index.
         collation = ("--encoding=UTF8", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C")
         initdb = ("-D", str(cluster), "-U", SUPERUSER, "--auth=reject", *collation)
-        self.process.run_to_end(self._run("initdb", *initdb), INITDB_SECONDS_MAX)
+        self.process.run_to_end(self._run("initdb", *initdb), INITDB_LIMIT)
         self._execute(cluster, BOOTSTRAP + self._set_password())
         self._close(cluster)
 
@@ -153,7 +155,7 @@ class Postgres(Part):
         try:
             self.process.run_to_end(
                 Command(shell, env=server.env, cwd=server.cwd, user=server.user, stop_signal=server.stop_signal),
-                INITDB_SECONDS_MAX,
+                INITDB_LIMIT,
             )
         finally:
             script.unlink()

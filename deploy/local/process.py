@@ -21,6 +21,7 @@ from typing import Any
 
 from highwater.deploy.local.errors import PartFailedError
 from highwater.deploy.local.private import make_folder, open_file
+from highwater.streams.progress import Progress, Work, WorkLimit, work_of
 
 LOG_BYTES_MAX = 20_000_000  # above this a log is rotated, also while its program runs; one older one is kept
 _COPY_BYTES = 1 << 20
@@ -147,19 +148,25 @@ class ManagedProcess:
             except OSError as error:
                 raise PartFailedError(self.name, f"cannot be started: {error}", []) from error
 
-    def run_to_end(self, command: Command, time_limit_seconds: float) -> None:
+    def work(self) -> Work:
+        """Return what the program and its children have done since it was started."""
+        return Work() if self.pid is None else work_of(self.pid, with_children=True, log=self.log_path)
+
+    def run_to_end(self, command: Command, limit: WorkLimit) -> None:
         """Run a program that ends by itself.
 
         Raises:
-            PartFailedError: It did not end in time, or not with status 0.
+            PartFailedError: It made no progress, or did not end with status 0.
         """
         self.start(command)
         program = Path(command.argv[0]).name
-        self._wait(time_limit_seconds)
-        status = self.exit_status()
-        if status is None:
-            self.kill()
-            raise self.failure(f"{program} did not end within {time_limit_seconds:.0f} s")
+        progress = Progress(limit, time.monotonic())
+        while self.is_alive():
+            if (reason := progress.why_over(self.work, time.monotonic())) is not None:
+                self.kill()
+                raise self.failure(f"{program} {reason}")
+            time.sleep(_END_POLL_SECONDS)
+        status = self.exit_status() or 0
         if status != 0:
             raise self.failure(f"{program} {describe_exit(status)}")
 

@@ -21,7 +21,7 @@ from highwater.deploy.local.datadir import DataDirLock, checked
 from highwater.deploy.local.errors import LocalStackError, PartFailedError, StartCancelledError
 from highwater.deploy.local.kafka import KINDS as BROKERS
 from highwater.deploy.local.kafka import Kafka
-from highwater.deploy.local.part import Addresses, Part, service_of, with_settings
+from highwater.deploy.local.part import START_LIMIT, Addresses, Part, service_of, with_settings
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.postgres import Postgres
 from highwater.deploy.local.probes import probe_service
@@ -31,10 +31,10 @@ from highwater.deploy.local.redis import Redis, RedisCache
 from highwater.deploy.local.registry import Registry
 from highwater.deploy.local.relay import TlsRelay
 from highwater.deploy.local.stack_secrets import hidden_password
+from highwater.streams.progress import Progress
 
 # In the order of starting; stopping goes backwards. None needs another, so they start concurrently.
 PARTS: tuple[type[Part], ...] = (Postgres, Redis, RedisCache, Kafka, Registry)
-START_SECONDS_MAX = 120.0  # a cold start takes a few seconds; a machine with two busy cores has needed thirty
 GIVEN_SECONDS_MAX = 10.0  # an external service is running already, or it is not
 PROBE_SECONDS = 2.0
 POLL_SECONDS = 0.1
@@ -66,8 +66,8 @@ class LocalStack:
     ) -> None:
         """`is_secure`: every service started here uses TLS and requires a password.
 
-        `late_seconds` is after how long an unready service is called late, and awaited further. None: it ends the start
-        after `START_SECONDS_MAX`. `brokers` is the number of Kafka brokers, one of `brokers.CHOICES`.
+        `late_seconds` is after how long an unready service is called late, and awaited further. None: `START_LIMIT` ends
+        the start. `brokers` is the number of Kafka brokers, one of `brokers.CHOICES`.
         """
         self.data_dir = checked(data_dir)
         self.given = given or Addresses()
@@ -262,8 +262,8 @@ class LocalStack:
 
     def _is_up(self, part: Part, wait: Wait, failed: threading.Event | None) -> bool:
         """Wait until the service answers; return False if it died."""
-        reason: str | None = "was not asked"
-        while self._late_seconds is not None or wait.seconds(time.monotonic()) < START_SECONDS_MAX:
+        progress = Progress(START_LIMIT, time.monotonic())
+        while True:
             if self.cancelled.is_set() or (failed is not None and failed.is_set()):
                 raise StartCancelledError(f"{part.name}: the start was abandoned")
             if not part.process.is_alive():
@@ -274,8 +274,10 @@ class LocalStack:
                 return True
             for line in wait.lines(time.monotonic(), reason or "it has died"):
                 self._report(line)
+            why = progress.why_over(part.process.work, time.monotonic())
+            if why is not None and self._late_seconds is None:
+                raise part.process.failure(f"does not answer ({reason}) and {why}")
             time.sleep(POLL_SECONDS)
-        raise part.process.failure(f"did not answer within {START_SECONDS_MAX:.0f} s ({reason})")
 
     def _await_given(self, name: str, failed: threading.Event) -> None:
         deadline = time.monotonic() + GIVEN_SECONDS_MAX

@@ -19,12 +19,12 @@ from typing import Any, Self
 
 from highwater.deploy.local.attention import Attention
 from highwater.deploy.local.errors import LocalStackError, MisconfiguredError, PartFailedError, StartCancelledError
-from highwater.deploy.local.part import Addresses
+from highwater.deploy.local.part import START_LIMIT, Addresses
 from highwater.deploy.local.probes import is_answering, probe_url
 from highwater.deploy.local.process import Command, ManagedProcess, describe_exit
 from highwater.deploy.local.progress import Wait
 from highwater.deploy.local.pulse import Listener
-from highwater.deploy.local.stack import PROBE_SECONDS, START_SECONDS_MAX, LocalStack
+from highwater.deploy.local.stack import PROBE_SECONDS, LocalStack
 from highwater.deploy.local.state import end_leftovers, own_identity, read_state, write_state
 from highwater.deploy.local.watched import MISCONFIGURED_STATUS, State, Watched
 
@@ -323,7 +323,7 @@ class Supervisor:
             process,
             launch=partial(self.stack.launch_part, name),
             probe=partial(self.stack.probe, name, PROBE_SECONDS),
-            start_seconds_max=START_SECONDS_MAX,
+            start_limit=START_LIMIT,
         )
 
     def _watched_role(self, role: Role) -> Watched:

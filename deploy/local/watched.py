@@ -18,6 +18,7 @@ import psutil
 from highwater.deploy.local.errors import LocalStackError
 from highwater.deploy.local.process import ManagedProcess, describe_exit
 from highwater.deploy.local.pulse import Listener
+from highwater.streams.progress import Progress, WorkLimit
 
 BACKOFF_SECONDS_FIRST = 1.0
 BACKOFF_SECONDS_MAX = 30.0  # so that a correction is noticed within it, and a failed start costs little
@@ -58,8 +59,8 @@ class Watched:
     """A process with the history of its starts and deaths.
 
     `launch` starts it, `probe` returns None when it is ready and a line otherwise. With `is_restarted` off the first
-    death is final. With `start_seconds_max` a live process that never answers is ended, which counts as a death; with a
-    `listener` so is one that stopped answering.
+    death is final. With `start_limit` a live process that does not answer and makes no progress is ended, which counts as a
+    death; with a `listener` so is one that stopped answering.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Watched:
         launch: Callable[[], None],
         probe: Callable[[], str | None] | None,
         is_restarted: bool = True,
-        start_seconds_max: float | None = None,
+        start_limit: WorkLimit | None = None,
         listener: Listener | None = None,
     ) -> None:
         self.name = name
@@ -85,7 +86,8 @@ class Watched:
         self._launch = launch
         self._probe = probe
         self._is_restarted = is_restarted
-        self._start_seconds_max = start_seconds_max
+        self._start_limit = start_limit
+        self._progress: Progress | None = None
         self._listener = listener
         self._launched_at = 0.0
         self._next_launch_at = 0.0
@@ -96,6 +98,7 @@ class Watched:
     def begin(self, now: float) -> None:
         """Start it."""
         self._launched_at = now
+        self._progress = None if self._start_limit is None else Progress(self._start_limit, now)
         if self._listener is not None:
             self._listener.restart(now)
         self.state = State.STARTING
@@ -153,9 +156,11 @@ class Watched:
         reason = self.waits_for = self._probe() if self._probe else None
         if reason is None and (self._probe or age_seconds >= SETTLED_SECONDS):
             self._come_up()
-        elif self._start_seconds_max is not None and age_seconds > self._start_seconds_max:
-            self.process.kill()
-            self._die(now, f"did not answer within {self._start_seconds_max:.0f} s ({reason})")
+        elif self._progress is not None:
+            why = self._progress.why_over(self.process.work, now)
+            if why is not None:
+                self.process.kill()
+                self._die(now, f"does not answer ({reason}) and {why}")
 
     def _come_up(self) -> None:
         self.state = State.UP

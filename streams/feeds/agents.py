@@ -185,7 +185,7 @@ class UserAgent(TableAgent):
             for channel_id, head, retractions in found:
                 apply_head(user, channel_id, head, retractions)
             self._write(user_id, user, record)
-            if is_fresh and may_ask_at(user, last.now):
+            if is_fresh and may_ask_at(user, last.now, self._options.request_deadline_ms):
                 now_due.append(user_id)
             if number % ROWS_PER_TURN == 0:
                 await asyncio.sleep(0)

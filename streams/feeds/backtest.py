@@ -273,7 +273,7 @@ class Player:
         for user_id in self._told:
             partition = self._partition_of(user_id)
             tick = self._ticked.get(partition)
-            if tick is not None and may_ask_at(self._users[user_id], tick.now_ms):
+            if tick is not None and may_ask_at(self._users[user_id], tick.now_ms, self._costs.deadline_ms):
                 self._index(partition).drop(user_id)
                 self._judge(user_id, tick, self._index(partition))
         self._told.clear()
@@ -378,6 +378,9 @@ class Player:
             last_checked_at=checked_ms,
             finished_at=at_ms,
             retractions=None if hwm is None else {name: user.channels[name].retractions for name in hwm},
+            last_enqueued_at=None,
+            demanded_revision=0,
+            forced=False,
         )
         heapq.heappush(self._answers, (at_ms, user_id, number, event))
 

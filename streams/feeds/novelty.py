@@ -59,9 +59,12 @@ def facts_of(user: User, pending: Pending) -> UserFacts:
     return facts_of_row(user, pending.total, is_subscribed=is_subscribed, is_demanded=is_demanded)
 
 
-def may_ask_at(user: User, now: int) -> bool:
-    """Return whether the tick of `now` has not requested a rebuild of this user yet: it would otherwise request twice."""
-    return user.last_enqueued_at is None or user.last_enqueued_at < now
+def may_ask_at(user: User, now: int, deadline_ms: int) -> bool:
+    """Return whether the tick of `now` has not requested a rebuild of this user yet: it would otherwise request twice.
+
+    When the last request was made follows from its deadline, also for a request that does not count for the cooldown.
+    """
+    return user.requested_until < now + deadline_ms
 
 
 def judge(user: User, pending: Pending, policy: Policy, now: int) -> Verdict:

@@ -24,6 +24,11 @@ ONLY_BASIS_CHANGED = "only_basis_changed"
 LOOKS = frozenset({NOTHING_NEW, ONLY_BASIS_CHANGED})
 # After these nothing is left that the answer did not account for: pending insights wait for more, or for their time.
 ACCOUNTED_FOR = LOOKS | {BELOW_THRESHOLD, NOT_DUE}
+# The outcome of a request that the machine failed, not the user: it counts for no cooldown, and another one follows.
+DELAYED = "delayed"
+# A request is waited for as long as four rebuilds may take on an idle machine: its own, and those before it in the
+# queue. A later answer counts too, and the next request finds nothing left to do.
+_DEADLINE_REBUILDS = 4
 # A time this much later than now was recorded by a wrong clock, and counts as never: nobody waits for it. Not less,
 # since a worker that is behind applies a tick minutes late, when later answers have been recorded already.
 WRONG_AHEAD_MS = 600_000
@@ -138,6 +143,11 @@ class Idle:
 
 
 Decision = Rebuild | Wait | Idle
+
+
+def request_deadline_ms(rebuild_seconds_max: float) -> int:
+    """Return for how long an unanswered request is in flight."""
+    return int(_DEADLINE_REBUILDS * rebuild_seconds_max * 1000)
 
 
 def should_rebuild(facts: UserFacts, policy: Policy, now: int) -> Decision:

@@ -18,7 +18,7 @@ import orjson
 from highwater.schemas.feeds import RebuildFinished, UserChanged
 from highwater.schemas.positions import parse_position
 from highwater.streams.feeds.policy import FALLBACK_PLAN
-from highwater.streams.feeds.rules import Trigger
+from highwater.streams.feeds.rules import DELAYED, Trigger
 
 # How long a row without a live user is kept: an erasure's mark, or heads that came before the user did. Redelivery
 # spans seconds; a day also covers an operator who resets a consumer and replays its morning.
@@ -153,6 +153,8 @@ def apply_finished(user: User, event: RebuildFinished) -> None:
     offset = parse_position(event["request_position"]).offset
     if user.is_erased:
         return
+    if event["outcome"] == DELAYED and offset == user.requested_offset:
+        _uncount_request(user, event)
     user.finished_offset = max(user.finished_offset, offset)
     user.last_clustered_at = _latest(user.last_clustered_at, event["last_clustered_at"])
     user.last_checked_at = _latest(user.last_checked_at, event["last_checked_at"])
@@ -166,6 +168,14 @@ def apply_finished(user: User, event: RebuildFinished) -> None:
             view = user.channels.setdefault(channel_id, ChannelView())
             view.retractions_hwm = max(view.retractions_hwm, count)
             view.shown_offset = max(view.shown_offset, offset)
+
+
+def _uncount_request(user: User, event: RebuildFinished) -> None:
+    """Undo what the newest request has changed: the cooldown counts from the one before it, and its demands wait again."""
+    user.last_enqueued_at = event["last_enqueued_at"]
+    if event["demanded_revision"]:
+        unserved = user.forced_revision if event["forced"] else event["demanded_revision"]
+        user.served_revision = min(user.served_revision, max(0, unserved - 1))
 
 
 def apply_requested(user: User, trigger: Trigger, *, offset: int, now: int, deadline_ms: int) -> None:

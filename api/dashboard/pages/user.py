@@ -62,15 +62,27 @@ async def _build(view: View) -> None:
 def _list(rows: list[dict[str, Any]], now_ms: int) -> str:
     if not rows:
         return '<div class="hw-card hw-muted">No user yet: one is made by a subscription, a plan or an activity.</div>'
+    delays = [row["delay_reason"] for row in rows if row["delay_reason"] is not None]
+    delayed = _delayed(f"{delays[0]} ({counted(len(delays), 'user')} of this list)") if delays else ""
     lines = "".join(
         f'<tr data-key="{text(row["user_id"])}"><td>{_link(row["user_id"])}</td>'
         f"<td>{text(row['plan'])}</td>{numbers(_version(row['user_id'], row['cluster_version']))}"
         f"<td>{figures.ago(row['last_active_at'], now_ms)}</td>"
         f"<td>{figures.ago(row['last_clustered_at'], now_ms)}</td>"
-        f"<td>{chip('rebuild in progress', 'hw-warn') if row['in_flight'] else ''}</td></tr>"
+        f"<td>{_state(row)}</td></tr>"
         for row in rows
     )
-    return table_html(("user", "plan", "version#", "seen", "clustered", "state"), lines, "Users")
+    return delayed + table_html(("user", "plan", "version#", "seen", "clustered", "state"), lines, "Users")
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    if row["in_flight"]:
+        return chip("rebuild in progress", "hw-warn")
+    return chip("rebuild delayed", "hw-bad") if row["delay_reason"] is not None else ""
+
+
+def _delayed(reason: str) -> str:
+    return f'<div class="hw-card hw-bad">Rebuilds are delayed: {text(reason)}</div>'
 
 
 def _link(user: str) -> str:
@@ -105,7 +117,10 @@ async def _user(view: View, user: str) -> None:
             feeds_reads.pending_by_channel(pool, user), newest_demands(pool, user, _DEMANDS_MAX)
         )
         told = why(row.facts(by_channel), len(by_channel), view.policy, services.clock())
-        set_html(tiles, _tiles(row, by_channel, services.clock()))
+        delayed = (
+            "" if row.delay is None else _delayed(f"{row.delay.reason} ({counted(row.delay.times, 'time')} in a row)")
+        )
+        set_html(tiles, delayed + _tiles(row, by_channel, services.clock()))
         actions.show(row.cluster_version, by_channel)
         set_html(due, _due(row, told))
         set_html(pending, _pending(by_channel, sees_all=view.sees_all))

@@ -17,7 +17,7 @@ import pytest
 from highwater.api.chaos.plan import Kind, plan_faults
 
 # One whose three faults are of three sorts and short: a killed role, a network that is cut, and events that are delivered again.
-GATE_SEED, GATE_MINUTES = 5032, 0.37
+GATE_SEED, GATE_MINUTES = 26, 0.37
 SEEDS = [int(seed) for seed in os.environ.get("HIGHWATER_CHAOS_SEEDS", str(GATE_SEED)).split(",")]
 MINUTES = float(os.environ.get("HIGHWATER_CHAOS_MINUTES", str(GATE_MINUTES)))
 # Twice what every wait of a run may take, so that a run that is stuck says itself where.

@@ -79,11 +79,16 @@ async def test_a_user_is_subscribed_to_channels_one_by_one(stack, api, seeds, ac
 
 
 async def test_a_user_is_rebuilt_and_erased(stack, api, seeds, act):
-    """Erasing takes the name twice: without it nothing is sent."""
+    """What delays a rebuild comes first. Erasing takes the name twice: without it nothing is sent."""
     await seeds.user("cli/1", [])
     assert printed(await act("users", "pending", "cli/1", "--json"))["user_id"] == "cli/1"
     done = await act("users", "pending", "cli/1")
     assert (done.returncode, "cli/1" in done.stdout, "{" in done.stdout, done.stderr) == (0, True, False, "")
+    assert "delayed" not in done.stdout
+    await seeds.user("cli/1", [], delayed_at=to_datetime(api.clock()), delay_reason="no progress", delays=1)
+    assert (await act("users", "pending", "cli/1")).stdout.startswith(
+        "Rebuilds are delayed: no progress (1 time in a row"
+    )
     done = await act("users", "rebuild", "cli/1", "--if-new")
     event = await event_at(stack, done.stdout.strip())
     assert (event["user_id"], event["if_new"], event["force"]) == ("cli/1", True, False)

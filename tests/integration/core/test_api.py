@@ -382,6 +382,10 @@ async def test_pending_is_the_formula_over_current_subscriptions(http, api: Api,
     document = (await http.get("/api/users/pen/pending")).json()
     assert (document["due"], document["in_flight"], document["waits_for"]) == (False, True, "answer")
     assert document["last_clustered_at"].endswith("Z")
+    assert document["delayed"] is None
+    await seeds.user("pen", [], delayed_at=now, delay_reason="the start made no progress", delays=2)
+    delayed = (await http.get("/api/users/pen/pending")).json()["delayed"]
+    assert (delayed["reason"], delayed["times"], delayed["at"][-1]) == ("the start made no progress", 2, "Z")
     assert (await http.get("/api/users/unsubscribed/pending")).json()["waits_for"] == "subscription"
 
 

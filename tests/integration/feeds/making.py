@@ -36,6 +36,7 @@ class Case:
     channel: str = field(default_factory=lambda: fresh("c"))
     offset: int = 0
     now_ms: int = NOW_MS
+    enqueued_ms: int | None = None  # when the request before the next one was made
 
     def worker(self, **settings: Any) -> RebuildWorker:
         """A worker; `settings` as in the environment."""
@@ -100,7 +101,7 @@ class Case:
         self.offset += 1
         value = {
             "user_id": self.user, "trigger": trigger, "planned_at": self.now_ms, "forced": forced,
-            "demanded_revision": revision,
+            "demanded_revision": revision, "last_enqueued_at": self.enqueued_ms,
         }  # fmt: skip
         return event(REBUILD_REQUESTED, value, offset=self.offset if offset is None else offset)
 

@@ -315,9 +315,10 @@ async def test_a_corpus_of_one_text_is_no_corpus(store: Store, monkeypatch: pyte
 
 
 async def test_a_fit_that_fails_changes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch):
-    """A process that dies or takes too long is an error in the log; the store keeps its basis."""
+    """A process that dies or takes too much processor time is an error in the log; the store keeps its basis."""
     with monkeypatch.context() as patched:
-        patched.setattr(embed, "_FIT_SECONDS_MAX", 0.05)
+        patched.setattr(embed, "_FIT_PROGRAM", "while True: pass")
+        patched.setattr(embed, "_FIT_PROCESSOR_SECONDS_MAX", 0.05)
         with pytest.raises(BasisFitError, match="took over"):
             await embed.fit_in_child(list(sample.texts()))
     monkeypatch.setattr(embed, "_FIT_PROGRAM", "raise SystemExit(3)")

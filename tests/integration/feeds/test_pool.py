@@ -15,13 +15,17 @@ import pytest
 from highwater.connectors.feeds import pool as module
 from highwater.connectors.feeds.pool import (
     ClusterPool,
+    RebuildFailedError,
     RebuildInputError,
+    RebuildMachineError,
     RebuildMemoryError,
     RebuildTimeoutError,
     RebuildWorkerLostError,
 )
+from highwater.schemas.errors import HighwaterError
 from highwater.streams.feeds.recluster import recluster
 from highwater.streams.feeds.versions import NewVersion, Window
+from highwater.streams.progress import WorkLimit
 from tests import ROOT
 from tests.unit.feeds import sample
 
@@ -138,16 +142,19 @@ async def test_too_little_memory_for_the_vectors_is_the_same_error():
             await pool.run(job(20_000))
 
 
-async def test_a_killed_process_fails_its_job_for_a_retry():
-    """SIGKILL during a job: a retriable error that names the signal; the pool continues with another process."""
+@pytest.mark.parametrize(
+    ("number", "kind"), [(signal.SIGKILL, RebuildMachineError), (signal.SIGSEGV, RebuildWorkerLostError)]
+)
+async def test_a_killed_process_fails_its_job_for_a_retry(number: signal.Signals, kind: type[HighwaterError]):
+    """A retriable error that names the signal: the machine's (want of memory), or a crash; the pool continues with another."""
     async with ClusterPool() as pool:
         await pool.run(job(20))
         (victim,) = pool.process_ids
         running = asyncio.create_task(pool.run(job(9_000)))
         while state_of(victim) != "R":  # noqa: ASYNC110 the kernel sends no event
             await asyncio.sleep(0.01)
-        os.kill(victim, signal.SIGKILL)
-        with pytest.raises(RebuildWorkerLostError, match="SIGKILL") as caught:
+        os.kill(victim, number)
+        with pytest.raises(kind, match=number.name) as caught:
             await running
         assert caught.value.retriable
         assert count(await pool.run(job(20))) == 20
@@ -164,14 +171,12 @@ async def test_a_process_killed_between_jobs_is_not_used_again():
         assert count(await pool.run(job(20))) == 20
 
 
-async def test_past_its_time_a_rebuild_is_ended():
-    """Over the limit the process is killed, the error is retriable, and the next job succeeds."""
-    async with ClusterPool(
-        task_seconds_max=2
-    ) as pool:  # a small job takes milliseconds, a tenth of that time on a busy machine
-        with pytest.raises(RebuildTimeoutError, match="over 2 s") as caught:
+async def test_past_its_processor_time_a_rebuild_is_ended():
+    """Over the limit the process is killed, the error is not retriable, and the next job succeeds."""
+    async with ClusterPool(processor_seconds_max=2) as pool:  # a small job takes milliseconds
+        with pytest.raises(RebuildTimeoutError, match="over 2 s of processor time") as caught:
             await pool.run(job(20_000))
-        assert caught.value.retriable
+        assert not caught.value.retriable
         assert pool.process_ids == ()
         assert count(await pool.run(job(20))) == 20
 
@@ -205,8 +210,10 @@ async def test_a_process_that_nobody_wants_ends():
         assert count(await pool.run(job(20))) == 20
 
 
-async def test_bad_vectors_are_an_error_of_input_and_the_process_lives():
-    """NaN raises RebuildInputError, not to be retried; the same process takes the next job."""
+async def test_bad_vectors_are_an_error_of_input_and_the_process_lives(monkeypatch):
+    """NaN raises RebuildInputError, not to be retried; the same process takes the next job. An oversized reply is a failure of
+    the job, not of the machine.
+    """
     bad = job(50)
     bad.vectors[7, 7] = np.nan
     async with ClusterPool() as pool:
@@ -215,6 +222,9 @@ async def test_bad_vectors_are_an_error_of_input_and_the_process_lives():
         before = pool.process_ids
         await pool.run(job(50))
         assert pool.process_ids == before
+        monkeypatch.setattr(module, "REPLY_BYTES_MAX", 100)
+        with pytest.raises(RebuildFailedError, match="more than 100"):
+            await pool.run(job(50))
 
 
 async def test_two_processes_work_at_a_time_and_no_more():
@@ -259,10 +269,61 @@ async def test_a_process_dies_with_its_parent():
             os.kill(worker, signal.SIGKILL)
 
 
-async def test_a_process_that_does_not_start_is_a_lost_worker(monkeypatch):
+async def test_a_process_that_does_not_start_is_a_failure_of_the_machine(monkeypatch):
     """A worker that ends before it is ready fails the job for a retry, and nothing stays behind."""
     monkeypatch.setattr(module, "_PROGRAM", "raise SystemExit(3)")
-    async with ClusterPool() as pool:
-        with pytest.raises(RebuildWorkerLostError, match="did not start"):
+    async with ClusterPool(processes=4) as pool:
+        with pytest.raises(RebuildMachineError, match=r"did not start \(exit 3\)"):
             await pool.run(job(20))
         assert pool.process_ids == ()
+        assert pool.starts_at_once == 2
+
+
+# Seconds without progress; a start takes longer than that on any machine, and much longer with a fifth of a core.
+QUIET = WorkLimit(quiet_seconds_max=2.0, total_seconds_max=600.0)
+
+
+async def test_a_slow_start_that_makes_progress_is_not_ended():
+    """A process that is stopped for nine tenths of the time takes several times its limit to start, and does its job."""
+    async with ClusterPool(start_limit=QUIET) as pool:
+        began = time.monotonic()
+        running = asyncio.create_task(pool.run(job(50)))
+        while time.monotonic() < began + 3 * QUIET.quiet_seconds_max and not running.done():
+            for process_id in pool.process_ids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process_id, signal.SIGCONT)
+                    await asyncio.sleep(0.02)
+                    os.kill(process_id, signal.SIGSTOP)
+            await asyncio.sleep(0.2)
+        assert not running.done(), "the start was not slow"
+        for process_id in pool.process_ids:
+            os.kill(process_id, signal.SIGCONT)
+        assert count(await running) == 50
+
+
+async def test_a_start_without_progress_is_ended(monkeypatch):
+    """After the quiet time, with the reason; the next job gets a new process, and a slow start makes fewer start at once."""
+    program = module._PROGRAM
+    monkeypatch.setattr(module, "_PROGRAM", "import time; time.sleep(600)")
+    async with ClusterPool(processes=2, start_limit=QUIET) as pool:
+        with pytest.raises(
+            RebuildMachineError, match="the start of a rebuild process made no progress for 2 s"
+        ) as caught:
+            await pool.run(job(20))
+        assert caught.value.retriable
+        assert (pool.process_ids, pool.starts_at_once) == ((), 1)
+        monkeypatch.setattr(module, "_PROGRAM", program)
+        results = await asyncio.gather(pool.run(job(20)), pool.run(job(21)))
+        assert [count(result) for result in results] == [20, 21]
+
+
+async def test_a_rebuild_without_progress_is_ended():
+    """A stopped process is ended after the quiet time, not after the hours that a working one has."""
+    async with ClusterPool(rebuild_limit=QUIET) as pool:
+        await pool.run(job(20))
+        (victim,) = pool.process_ids
+        os.kill(victim, signal.SIGSTOP)
+        with pytest.raises(RebuildMachineError, match="a rebuild made no progress for 2 s"):
+            await pool.run(job(300))
+        assert await until_gone(victim)
+        assert count(await pool.run(job(20))) == 20

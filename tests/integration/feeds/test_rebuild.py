@@ -6,13 +6,15 @@ import asyncio
 import json
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from highwater.connectors.feeds.demands import demand_at
+from highwater.connectors.feeds import pool as pool_module
+from highwater.connectors.feeds.demands import PENDING, demand_at
 from highwater.connectors.feeds.pool import ClusterPool
-from highwater.connectors.feeds.read_model import clusters_since, has_all_changes, unread_clusters
+from highwater.connectors.feeds.read_model import clusters_since, has_all_changes, pending_by_channel, unread_clusters
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.feeds.userlock import UserLock
 from highwater.connectors.feeds.worker_rebuild import RebuildWorker
@@ -25,6 +27,8 @@ from highwater.schemas.feeds import CLUSTER_EVOLVED, CLUSTERS_REBUILT, REBUILD_R
 from highwater.streams.clock import to_datetime
 from highwater.streams.feeds.basis import UNFITTED_ID
 from highwater.streams.feeds.policy import load_policy
+from highwater.streams.feeds.starts import MACHINE
+from highwater.streams.progress import WorkLimit
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction
 from tests.integration.feeds.making import DAY_MS, NOW_MS, Case
@@ -349,8 +353,8 @@ async def test_a_redelivered_request_finds_its_own_lock(case: Case):
 
 
 @pytest.mark.requirement("R0.38")
-async def test_a_process_that_keeps_dying_is_a_failure(case: Case):
-    """After a bounded number of attempts the request is answered as failed, and nothing of the user has changed."""
+async def test_a_process_that_keeps_being_killed_is_a_delay(case: Case):
+    """After a bounded number of attempts the request is answered as delayed, and nothing of the user has changed."""
     await case.user_is()
     await case.insights(30)
     task = asyncio.create_task(case.rebuild())
@@ -359,10 +363,44 @@ async def test_a_process_that_keeps_dying_is_a_failure(case: Case):
             os.kill(process_id, signal.SIGKILL)
         await asyncio.wait({task}, timeout=0.05)
     answer = await task
-    assert (answer["outcome"], answer["cluster_version"]) == ("failed", 0)
+    assert (answer["outcome"], answer["cluster_version"]) == ("delayed", 0)
     assert await case.state() == (0, None, 0)
     assert await case.sql("SELECT in_flight FROM user_stats WHERE user_id = $1", case.user) is None
     assert await case.redis.client.exists(key(USER_LOCK, user_id=case.user)) == 0
+
+
+async def test_a_machine_that_fails_costs_a_user_nothing(case: Case, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """A process that does not start is tried a bounded number of times, then another user is rebuilt; the request counts for
+    no cooldown and answers no demand, and the reason is stored until a rebuild succeeds.
+    """
+    program, starts, before_ms = pool_module._PROGRAM, tmp_path / "starts", NOW_MS - 3_600_000
+    hangs = f"import time; open({str(starts)!r}, 'a').write('.'); time.sleep(600)"
+    monkeypatch.setattr(pool_module, "_PROGRAM", hangs)
+    async with ClusterPool(start_limit=WorkLimit(quiet_seconds_max=1.0, total_seconds_max=600.0)) as pool:
+        first, other = (Case(case.stack, case.context, case.redis, pool, enqueued_ms=before_ms) for _ in range(2))
+        place = f"feeds.rebuild-demanded/0/{first.user}"
+        demand = "INSERT INTO rebuild_demands (position, user_id, revision, demanded_at) VALUES ($1, $2, 1, $3)"
+        await case.sql(demand, place, first.user, to_datetime(NOW_MS))
+        for one in (first, other):
+            await one.user_is(last_enqueued_at=to_datetime(before_ms))
+            await one.insights(60)
+        await in_transaction(case.context, first.worker(), [first.request(revision=1)])
+        (answer,) = await first.answers()
+        assert 1 <= len(starts.read_text()) <= MACHINE.attempts_max
+        assert (answer["outcome"], answer["last_enqueued_at"], answer["demanded_revision"]) == ("delayed", before_ms, 1)
+        row, _ = await pending_by_channel(case.context.pool, first.user)
+        assert (row.last_enqueued_at, row.in_flight_until) == (before_ms, None)
+        assert row.delay is not None
+        assert (row.delay.reason, row.delay.times) == (answer["reason"], 1)
+        assert "made no progress for 1 s" in row.delay.reason
+        waiting = await demand_at(case.context.pool, first.user, place)
+        assert waiting is not None
+        assert waiting.status == PENDING
+        monkeypatch.setattr(pool_module, "_PROGRAM", program)
+    for one in (other, first):
+        one.pool = case.pool
+        assert (await one.rebuild("novelty"))["outcome"] == "rebuilt"
+    assert (await pending_by_channel(case.context.pool, first.user))[0].delay is None
 
 
 async def test_a_vector_of_another_length_is_left_out(case: Case):

@@ -228,10 +228,10 @@ async def test_a_document_of_others_is_not_there(j: Jobs):
 
 
 async def test_reading_is_bounded_in_time_and_memory():
-    """A document that takes too much of either is unreadable; the calling process continues."""
+    """A document that takes too much of processor time or memory is unreadable; the calling process continues."""
     words = b"word and word and word " * 1_000_000
-    with pytest.raises(UnreadableDocumentError, match="longer than"):
-        await DocumentReader(seconds_max=0.2).read(once(words), "text/plain")
+    with pytest.raises(UnreadableDocumentError, match=r"over 0\.2 s of processor time"):
+        await DocumentReader(processor_seconds_max=0.2).read(once(words), "text/plain")
     with pytest.raises(UnreadableDocumentError, match="more than 128 MiB"):
         await DocumentReader(memory_bytes_max=128 << 20).read(once(words * 4), "text/plain")
     found = await DocumentReader().read(once(b"Fine."), "text/plain")

@@ -109,6 +109,19 @@ def test_a_feed_is_that_of_the_reader(api: Api) -> None:
         assert "Feed of bob" in anybody.get("/read/feed?user=bob").text
 
 
+def test_a_delay_leads_the_page_of_a_feed(api: Api, settings: Any) -> None:
+    """With its reason, while the machine fails the reader's rebuilds; another reader's page has no such line."""
+    delayed = (
+        "INSERT INTO user_stats (user_id, delayed_at, delay_reason, delays) VALUES ('ann', now(), 'no <memory>', 1)"
+    )
+    asyncio.run(Seeds(settings.database).run(delayed))
+    with signed_in(api, "ann-key") as ann:
+        assert '<p class="note">Rebuilds are delayed: no &lt;memory&gt;.</p>' in ann.get("/read/feed").text
+    asyncio.run(Seeds(settings.database).run("DELETE FROM user_stats WHERE user_id = 'ann'"))
+    with signed_in(api, "eye-key") as anybody:
+        assert "delayed" not in anybody.get("/read/feed?user=bob").text
+
+
 def test_a_visit_is_remembered_in_cookies_of_the_feed(api: Api) -> None:
     """The version that was seen, and that at the beginning of the visit; nothing else can read them, and a wrong one is
     ignored.

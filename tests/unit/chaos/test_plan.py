@@ -38,7 +38,15 @@ def test_a_long_plan_has_every_fault_once_before_any_comes_twice():
     first = [(fault.kind, fault.target) for fault in planned[: len(deck())]]
     assert sorted(first) == sorted(deck())
     assert {kind for kind, _ in deck()} == set(Kind)
-    assert all(fault.amount for fault in planned if fault.kind in (Kind.CLOCK, Kind.REWIND))
+    assert all(fault.amount for fault in planned if fault.kind in (Kind.CLOCK, Kind.REWIND, Kind.BUSY))
+
+
+def test_a_machine_is_busy_for_ten_minutes_in_a_long_run():
+    """In the first turn of the faults it is for seconds, so that a short run has it too."""
+    seconds = [fault.seconds for fault in plan_faults(3, 3 * WHOLE_DECK_SECONDS) if fault.kind is Kind.BUSY]
+    assert 10 <= seconds[0] <= 30
+    assert len(seconds) > 1
+    assert set(seconds[1:]) == {600}
 
 
 def test_kinds_that_are_named_are_the_only_ones_and_there_is_one_fault_at_least():

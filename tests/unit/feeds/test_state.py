@@ -43,11 +43,12 @@ def changed(revision: int, **given_changes: Any) -> Any:
 
 
 def finished(
-    offset: int, hwm: dict[str, int] | None = None, retractions: dict[str, int] | None = None, **times: int | None
+    offset: int, hwm: dict[str, int] | None = None, retractions: dict[str, int] | None = None, **more: Any
 ) -> Any:
     """A rebuild-finished event; with `retractions` it accounts for these channels."""
     event = {"user_id": "u", "request_position": f"feeds.rebuild-requested/0/{offset}", "hwm": hwm or {}}
-    return event | {"retractions": retractions, "last_clustered_at": None, "last_checked_at": None} | times
+    event |= {"outcome": "rebuilt", "last_enqueued_at": None, "demanded_revision": 0, "forced": False}
+    return event | {"retractions": retractions, "last_clustered_at": None, "last_checked_at": None} | more
 
 
 def merged(events: list[Event]) -> User:
@@ -159,6 +160,25 @@ def test_a_demand_is_served_by_a_manual_request_alone() -> None:
     assert not user.is_demanded
     apply_changed(user, changed(2, rebuild_demanded=True))
     assert user.is_demanded
+
+
+@pytest.mark.parametrize(("forced", "revisions"), [(False, (2, 0)), (True, (2, 1))])
+def test_a_request_that_the_machine_failed_does_not_count(forced: bool, revisions: tuple[int, int]) -> None:
+    """The cooldown counts from the request before it, and its demands wait again, once; a later request is untouched."""
+    user = User(last_enqueued_at=100, requested_offset=4, served_revision=0)
+    apply_changed(user, changed(1, rebuild_demanded=True, rebuild_forced=forced))
+    apply_changed(user, changed(2, rebuild_demanded=True))
+    apply_requested(user, Trigger.MANUAL, offset=5, now=1_000, deadline_ms=50)
+    assert not user.is_demanded
+    answer = finished(5, outcome="delayed", last_enqueued_at=100, demanded_revision=2, forced=forced)
+    for _ in range(2):
+        apply_finished(user, answer)
+        assert (user.in_flight_until, user.last_enqueued_at) == (None, 100)
+        assert (user.is_demanded, user.is_forced) == (True, forced)
+        assert (user.demanded_revision, user.forced_revision) == revisions
+    apply_requested(user, Trigger.MANUAL, offset=6, now=2_000, deadline_ms=50)
+    apply_finished(user, answer)
+    assert (user.in_flight_until, user.last_enqueued_at, user.is_demanded) == (2_050, 2_000, False)
 
 
 def test_nothing_late_brings_an_erased_user_back() -> None:

@@ -7,7 +7,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from highwater.api.feeds.answers import Pending
-from highwater.api.feeds.cli_users import verdict
+from highwater.api.feeds.cli_users import delay_line, verdict
 
 AT = "2026-11-26T12:00:00Z"
 WAITS = {
@@ -32,3 +32,12 @@ def test_a_due_rebuild_names_its_trigger() -> None:
     )
     values = get_args(get_args(get_type_hints(Pending)["waits_for"])[0])
     assert set(values) == set(WAITS)
+
+
+def test_a_delay_names_its_reason() -> None:
+    """With how often and when, and what follows without anybody."""
+    line = delay_line({"reason": "the start made no progress for 30 s and was ended", "times": 2, "at": AT})
+    assert line.startswith(
+        "Rebuilds are delayed: the start made no progress for 30 s and was ended (2 times in a row, last"
+    )
+    assert AT in line

@@ -74,6 +74,33 @@ async def test_a_request_stands_on_its_inputs_only():
         judged(driver, topic, driver.told, policy_hash="other")
 
 
+@pytest.mark.parametrize(("outcome", "requested"), [("delayed", ["u1", "u2", "u1"]), ("failed", ["u1", "u2"])])
+async def test_a_user_whom_the_machine_failed_is_requested_again_without_a_cooldown(outcome: str, requested: list[str]):
+    """By the next tick, behind another user who became due meanwhile, and by no tick twice; both decisions can be repeated.
+
+    A rebuild that failed for another reason has its cooldown.
+    """
+    driver = await with_request()
+    partition = driver.partition_of("u1")
+    (request,) = driver.sent("feeds.rebuild-requested")
+    (place,) = [one.position for one in driver.outputs if one.position.topic == "feeds.rebuild-requested"]
+    answer = {
+        "user_id": "u1", "request_position": str(place), "outcome": outcome, "reason": "no progress", "cluster_version": 0,
+        "hwm": {}, "last_clustered_at": None, "last_checked_at": None, "finished_at": NOON,
+        "last_enqueued_at": request["last_enqueued_at"],
+    }  # fmt: skip
+    await driver.publish("feeds.rebuild-finished", answer)
+    other = next(user for user in map("other{}".format, range(99)) if driver.partition_of(user) == partition)
+    await driver.publish("feeds.user-changed", changed(user_id=other, rebuild_demanded=True))
+    heads = {"heads": [{"channel_id": "c1", "head": 600, "users": ["u1"]}]}
+    await driver.publish("feeds.novelty", heads, partition=partition)
+    assert len(driver.sent("feeds.rebuild-requested")) == 1, "the tick of the first request asks nobody twice"
+    await driver.tick(NOON + 30_000)
+    found = ["u1" if event["user_id"] == "u1" else "u2" for event in driver.sent("feeds.rebuild-requested")]
+    assert sorted(found) == sorted(requested)
+    assert judged(driver, "feeds.rebuild-requested", driver.told) is None
+
+
 async def test_a_tick_that_the_log_has_no_longer_leaves_a_request_open():
     """It was kept for a week; an unknown input is not called a difference."""
     driver = await with_request()

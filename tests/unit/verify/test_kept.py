@@ -79,6 +79,30 @@ async def test_a_user_names_a_request_that_was_made_and_its_time():
     assert driver.differences("users", row=encode_user(user))["requested_offset"].found == user.requested_offset
 
 
+async def test_a_request_that_the_machine_failed_keeps_the_time_of_the_one_before():
+    """The delayed answer reports it; another time, or that of the request itself, has no event."""
+    driver = Listening("users")
+    event = {
+        "user_id": "u1", "revision": 1, "plan": "free", "last_active_at": NOON, "subscribed": ["c1"], "unsubscribed": [],
+        "rebuild_demanded": True, "rebuild_forced": False, "erased": False,
+    }  # fmt: skip
+    await driver.publish("feeds.user-changed", event)
+    await driver.tick(NOON)
+    offset = decode_user(driver.row("users", "u1")).requested_offset
+    answer = {
+        "user_id": "u1", "request_position": f"feeds.rebuild-requested/{driver.partition_of('u1')}/{offset}",
+        "outcome": "delayed", "reason": "no progress", "cluster_version": 0, "hwm": {}, "last_clustered_at": None,
+        "last_checked_at": None, "finished_at": NOON, "last_enqueued_at": NOON - HOUR, "demanded_revision": 1,
+    }  # fmt: skip
+    await driver.publish("feeds.rebuild-finished", answer)
+    assert driver.differences("users") == {}
+    user = decode_user(driver.row("users", "u1"))
+    user.last_enqueued_at = NOON
+    found = driver.differences("users", row=encode_user(user))["last_enqueued_at"]
+    assert (found.expected, found.found) == (NOON - HOUR, NOON)
+    assert found.position.startswith("feeds.rebuild-finished/")
+
+
 async def test_an_ingest_that_ended_was_decided():
     """At that time, by an event."""
     driver = Listening("ingests")

@@ -42,6 +42,17 @@ def test_the_last_request_of_a_user_is_that_of_the_log() -> None:
     assert found.served_revision == 3
 
 
+def test_a_request_that_the_machine_failed_does_not_count() -> None:
+    """The time is that of the request before it, as its answer reports, and demands wait again."""
+    notes = {**REQUESTED, ("delayed", "u1", 7): (3_000, "feeds.rebuild-finished/3/9")}
+    user = User(
+        requested_offset=2, last_enqueued_at=4_000, requested_until=4_400, demanded_revision=3, served_revision=3
+    )
+    found = decode_user(settled(notes, "users", b"u1", encode_user(user)))
+    assert (found.requested_offset, found.last_enqueued_at, found.requested_until) == (7, 3_000, 5_400)
+    assert found.is_demanded
+
+
 def test_a_request_that_the_log_does_not_have_was_not_made() -> None:
     """Nothing is in flight, and a demand waits again."""
     user = User(
