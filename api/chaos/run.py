@@ -16,7 +16,8 @@ from typing import Any
 from highwater.api.chaos.faults import make, making
 from highwater.api.chaos.ground import Ground, MakePlan, Recover, Report, Stuck, is_answered
 from highwater.api.chaos.load import Load
-from highwater.api.chaos.plan import LEFT_OUT, Fault
+from highwater.api.chaos.plan import LEFT_OUT, Fault, Kind
+from highwater.connectors.backup.results import LOST
 from highwater.connectors.chaos import truths
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.verify.report import Report as Verification
@@ -169,7 +170,9 @@ class Run:
             ground.until(lambda: is_answered(is_settled), "work is left", SETTLING_SECONDS_MAX)
         except Stuck as error:
             outcome.problems.append(f"{error}; {left or 'something that was sent is not stored'}")
-        outcome.problems += ground.asked(lambda connection: truths.wrong(connection, admin, outcome.sent))
+        outcome.problems += ground.asked(
+            lambda connection: truths.wrong(connection, admin, outcome.sent, _lost(outcome.planned))
+        )
         found = asyncio.run(verify(ground.settings))
         outcome.compared = found.compared
         listed = [f"verify: {checked.name} {one.key}: {one.field}" for checked, one in found.listed()]
@@ -189,6 +192,11 @@ class Run:
         self._outcome.requests = {"answered": asked.answered, "refused": asked.refused, "unanswered": asked.unanswered}
         if asked.wrong is not None:
             self._outcome.problems.append(f"the API answered {asked.wrong}")
+
+
+def _lost(planned: Sequence[Fault]) -> Sequence[str]:
+    """Return the errors of work that was lost, if a fault lets the database go back."""
+    return LOST if any(fault.kind is Kind.STALE_STANDBY for fault in planned) else ()
 
 
 def run(
