@@ -48,9 +48,11 @@ def test_one_number_that_the_database_lacks_is_a_proof(published: Published, pro
 
 
 def test_what_the_database_cannot_know_proves_nothing():
-    """A cause in a topic that no group reads, and the version of a resource that was erased."""
+    """A cause in a topic that no group reads, one that an agent read, and the version of a resource that was erased."""
     other = Position("feeds.unread", 0, 1_000)
     assert find_lost_write(STORED, [replace(KNOWN, cause=other, version=("feed:erased", 9))]) is None
+    by_an_agent = Published(AT, cause=CAUSE._replace(offset=1_000))
+    assert find_lost_write(STORED, [by_an_agent]) is None
 
 
 def test_only_records_after_the_stored_positions_are_compared():
