@@ -91,7 +91,7 @@ _DRAWN = (
     _Drawn(Kind.LOSE, ("worker",), (0, 0)),
     _Drawn(Kind.FULL, ("kafka",), (2, 8)),
 )
-# Only in plans that name them. A database that goes back loses answers that were paid for, which users are told: the checks of
+# Only in plans that name them. A database that goes back loses answers that were paid for, and reports it: the checks of
 # other plans call that wrong.
 _NAMED = (_Drawn(Kind.STALE_STANDBY, ("database",), (2, 8)),)
 # How long a stack needs to recover from most faults on two cores, so that a plan of N minutes takes about N minutes.

@@ -48,7 +48,7 @@ _WAIT_SECONDS = 3.0
 # The transaction that holds the lock must not look idle while the catch-up works on other connections.
 _PING_SECONDS = IDLE_IN_TRANSACTION_MS / 1000 / 6
 _IN_PROGRESS = "PostgreSQL has started and is being compared with the log"
-SOURCE = "the log, because the database had gone back,"
+_CAUGHT_UP_FROM = "the log, because the database had gone back,"
 
 # Brings the database up to the log, from these starts of its results.
 CatchUp = Callable[[Mapping[Place, int]], Awaitable[None]]
@@ -167,7 +167,7 @@ class Comparison:
         """Store that a catch-up is in progress and from where, in a transaction that outlives this process."""
         async with own_connection(self._settings, APPLICATION) as connection:
             now = to_datetime(self._clock())
-            await connection.execute(QUERIES["begin_catch_up"], now, SOURCE, encode_starts(starts))
+            await connection.execute(QUERIES["begin_catch_up"], now, _CAUGHT_UP_FROM, encode_starts(starts))
 
     async def _gather(self, connection: Any) -> tuple[str | None, dict[Place, int]]:
         """Return the proof that the database went back, if there is one, and the stored position of each partition."""

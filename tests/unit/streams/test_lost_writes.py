@@ -24,7 +24,7 @@ KNOWN = Published(AT, outbox_id=100, stamp=Stamp(4, 50), cause=CAUSE, version=("
 
 
 def test_a_database_that_has_every_number_of_the_log_lost_nothing():
-    """Rows may be published that are still in the outbox, and records may say nothing."""
+    """Rows may be published that are still in the outbox, and a record may have no numbers."""
     assert find_lost_write(STORED, [KNOWN, Published(AT), replace(KNOWN, outbox_id=1, version=("feed:ada", 4))]) is None
 
 
@@ -56,7 +56,7 @@ def test_what_the_database_cannot_know_proves_nothing():
 
 
 def test_only_records_after_the_stored_positions_are_compared():
-    """From the position, within the log and its newest records; a partition that nobody reads is left out."""
+    """From the position, within the log and its newest records; a partition that no group reads is left out."""
     ranges = {("a", 0): (0, 50), ("b", 0): (20, 50), ("c", 0): (0, 5_000), ("d", 0): (0, 50), ("e", 0): (0, 50)}
     next_ = {("a", 0): 30, ("b", 0): 10, ("c", 0): 1, ("d", 0): 90}
     assert plan_starts(next_, ranges) == {
