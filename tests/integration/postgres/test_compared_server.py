@@ -22,7 +22,7 @@ CatchUp = Callable[[Mapping[Place, int]], Awaitable[None]]
 
 
 class Server:
-    """A database whose server has started anew."""
+    """A database whose server has started again."""
 
     def __init__(self, stack: Stack, context: ProcessContext, settings: Settings) -> None:
         self.stack = stack
@@ -105,6 +105,6 @@ async def test_a_server_that_went_back_catches_up_before_it_is_used(server: Serv
 
 
 async def test_a_restore_in_progress_is_not_compared(server: Server) -> None:
-    """It replaces the database, so the numbers of this moment say nothing."""
+    """It replaces the database, so the numbers of this moment prove nothing."""
     await server.context.pool.execute("INSERT INTO restore_progress (began_at, source) VALUES ('epoch', 'a backup')")
     assert "a restore from a backup is in progress" in await server.refusal(server.comparison())
