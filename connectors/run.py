@@ -12,12 +12,15 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaException
 
+from highwater.connectors.backup.catching_up import catch_up
+from highwater.connectors.backup.comparing import Comparison
 from highwater.connectors.children import count_cores
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.backlog import watch_backlog
 from highwater.connectors.kafka.consumer import BatchConsumer, degraded, not_ready
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.outbox import Relay
+from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.refusal import refusal_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.kafka.resting import Doorbell
@@ -192,24 +195,38 @@ async def _surroundings(
     """Open what all connectors need; wait while a service is unavailable, and log that once."""
     registry = Registry(settings.registry_access())
     codec = await _when_available(registry.codec, waiting, stop)
-    pool = await _when_available(lambda: open_pool(settings.database, size_max=20), waiting, stop)
-    if codec is None or pool is None:
-        return None
-    await resources.enter_async_context(pool)
-    if await _when_available(lambda: _restored(pool), waiting, stop) is None:
+    if codec is None:
         return None
     client = settings.kafka_client()
     refusal = await asyncio.to_thread(refusal_of, client)
     if refusal is not None:
         raise AccessRefusedError(f"Kafka refuses the connection: {refusal}")
-    admin = Admin(client)
+    admin, clock = Admin(client), ProductClock(settings.clock_file)
+
+    async def catch_up_alone(starts: Mapping[Place, int]) -> None:
+        # A sink prepares on one connection and stores on another, while a third reads what waits.
+        async with await open_pool(settings.database, size_max=4, admit=None) as alone:
+            await catch_up(ProcessContext(alone, client, admin, registry, codec, clock), settings, starts)
+
+    comparison = Comparison(settings, admin, registry.codec, clock, catch_up_alone)
+    resources.push_async_callback(comparison.close)
+    pool = await _when_available(
+        lambda: open_pool(settings.database, size_max=20, admit=comparison.admit), waiting, stop
+    )
+    if pool is None:
+        return None
+    await resources.enter_async_context(pool)
+    if await _when_available(lambda: _restored(pool), waiting, stop) is None:
+        return None
     await _when_available(admin.require_partitions, waiting, stop)
     clock = ProductClock(settings.clock_file)
     # Before the first record of the outbox: it would take an offset that a lost record had.
     await _when_available(lambda: look(admin, pool, "connect", clock()), waiting, stop)
     doorbell = Doorbell(client)
     resources.push_async_callback(asyncio.to_thread, doorbell.close)
-    return ProcessContext(pool, client, admin, registry, codec, clock, doorbell)
+    return ProcessContext(
+        pool, client, admin, registry, codec, clock, doorbell, caught_up_ms=lambda: comparison.caught_up_ms
+    )
 
 
 async def _restored(pool: Pool) -> bool:

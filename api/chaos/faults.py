@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from highwater.api.chaos.busy import BusyMachine
 from highwater.api.chaos.ground import START_SECONDS_MAX, Ground
 from highwater.api.chaos.plan import ROLES, Fault, Kind
+from highwater.api.chaos.standby import Standby
 from highwater.schemas.errors import UnavailableError
 
 # Each kill interrupts a batch, a query or the renewal of a lease at another point.
@@ -225,6 +226,20 @@ class _Busy(Making):
         self._busy.end()
 
 
+class _StaleStandby(Making):
+    def __init__(self, ground: Ground, fault: Fault) -> None:
+        super().__init__(ground, fault)
+        self._standby = Standby(ground)
+
+    def begin(self) -> None:
+        """Let the standby follow the server, then hold it behind."""
+        self._standby.follow()
+        self._standby.hold()
+
+    def end(self) -> None:
+        self._standby.take_over()
+
+
 _MAKING: Mapping[Kind, type[Making]] = {
     Kind.KILL: _Kill,
     Kind.STOP: _Stop,
@@ -240,6 +255,7 @@ _MAKING: Mapping[Kind, type[Making]] = {
     Kind.LOSE: _Lose,
     Kind.FULL: _Full,
     Kind.BUSY: _Busy,
+    Kind.STALE_STANDBY: _StaleStandby,
 }
 
 

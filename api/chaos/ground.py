@@ -219,7 +219,7 @@ class Ground:
 
         async def ask() -> T:
             assert self.settings.database is not None
-            connection = await open_connection(self.settings.database, timeout=5.0, command_timeout=30.0)
+            connection = await open_connection(self.settings.database, admit=None, timeout=5.0, command_timeout=30.0)
             try:
                 return await question(connection)
             finally:

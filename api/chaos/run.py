@@ -17,9 +17,12 @@ from highwater.api.chaos.faults import make, making
 from highwater.api.chaos.foreign import Foreign
 from highwater.api.chaos.ground import Ground, MakePlan, Recover, Report, Stuck, is_answered
 from highwater.api.chaos.load import Load
-from highwater.api.chaos.plan import LEFT_OUT, Fault
+from highwater.api.chaos.plan import LEFT_OUT, Fault, Kind
+from highwater.connectors.backup.results import LOST
 from highwater.connectors.chaos import truths
+from highwater.connectors.chaos.versions import repeated_versions
 from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.verify.report import Report as Verification
 from highwater.streams.settings import Settings
 
@@ -176,7 +179,10 @@ class Run:
         """Compare everything that is stored with what was sent and with the log."""
         ground, outcome = self._ground, self._outcome
         admin = self._admin()
-        outcome.problems += ground.asked(lambda connection: truths.wrong(connection, admin, outcome.sent))
+        outcome.problems += ground.asked(
+            lambda connection: truths.wrong(connection, admin, outcome.sent, _lost(outcome.planned))
+        )
+        outcome.problems += asyncio.run(_repeated(ground.settings, admin))
         found = asyncio.run(verify(ground.settings))
         outcome.compared = found.compared
         listed = [f"verify: {checked.name} {one.key}: {one.field}" for checked, one in found.listed()]
@@ -199,6 +205,16 @@ class Run:
         self._outcome.requests = {"answered": asked.answered, "refused": asked.refused, "unanswered": asked.unanswered}
         if asked.wrong is not None:
             self._outcome.problems.append(f"the API answered {asked.wrong}")
+
+
+async def _repeated(settings: Settings, admin: Admin) -> list[str]:
+    codec = await Registry(settings.registry_access()).codec()
+    return await repeated_versions(settings, admin, codec)
+
+
+def _lost(planned: Sequence[Fault]) -> Sequence[str]:
+    """Return the errors of work that was lost, if a fault lets the database go back."""
+    return LOST if any(fault.kind is Kind.STALE_STANDBY for fault in planned) else ()
 
 
 def run(

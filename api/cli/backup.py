@@ -16,8 +16,8 @@ from highwater.api.command.terminal import print_json, warn
 from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
+    from highwater.connectors.backup.catching_up import Restored
     from highwater.connectors.backup.manifest import Manifest
-    from highwater.connectors.backup.restoring import Restored
     from highwater.connectors.kafka.handler import ProcessContext
     from highwater.streams.settings import Settings
 
@@ -121,7 +121,7 @@ async def run_restore(
     from highwater.connectors.verify.time_limits import TimeLimit
 
     # A sink prepares on one connection and stores on another, while a third reads what waits.
-    async with await open_pool(settings.database, size_max=4) as pool:
+    async with await open_pool(settings.database, size_max=4, admit=None) as pool:
         context = await _context(settings, pool)
         return await Restore(context, settings, TimeLimit(seconds, unfinished="did not end"), say).run(
             folder, is_forced=is_forced

@@ -115,7 +115,7 @@ async def _until_stored(settings: Settings, last: Mapping[tuple[str, int], int])
 
     wanted = {place: offset for place, offset in last.items() if place[0] == _INSIGHTS}
     deadline = monotonic_seconds() + _STORED_SECONDS_MAX
-    async with await open_pool(settings.database, size_max=1) as pool:
+    async with await open_pool(settings.database, size_max=1, admit=None) as pool:
         while monotonic_seconds() < deadline:
             rows = await pool.fetch(QUERIES["positions_of"], TOPICS[_INSIGHTS].consumers[0])
             stored = {(row["topic"], row["partition"]): row["next"] for row in rows}

@@ -203,7 +203,7 @@ async def database(settings: Settings) -> AsyncIterator[asyncpg.Pool[asyncpg.Rec
     """A small pool, closed at the end."""
     from highwater.connectors.postgres.pool import open_pool
 
-    pool = await open_pool(settings.database, size_max=2)
+    pool = await open_pool(settings.database, size_max=2, admit=None)
     try:
         yield pool
     finally:

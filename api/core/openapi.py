@@ -52,7 +52,7 @@ _HEADERS: Mapping[str, str] = {
     "X-Resource-Version": "Version of the resource; it only grows.",
     "X-Caused-By": "`topic/partition/offset` of the event that last changed it; empty if no event has.",
     "X-Pending": "How many insights wait for the user's next rebuild.",
-    "X-Stale": "`true`: a newer version is being made, or PostgreSQL is unavailable.",
+    "X-Stale": "`true`: a newer version is being made, or PostgreSQL is unavailable or has lost the newest one.",
     "Age": "Seconds since the content was made.",
     "Content-Digest": "SHA-256 of the content (RFC 9530).",
 }

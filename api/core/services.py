@@ -27,6 +27,7 @@ from highwater.api.core.parts import Part
 from highwater.api.core.publishing import Publisher
 from highwater.api.core.rate_limits import ADDRESSES_MAX, RateLimiter
 from highwater.api.core.security_log import SecurityLog
+from highwater.connectors.backup.comparing import Comparison
 from highwater.connectors.feeds import read_model as feeds_reads
 from highwater.connectors.identity.issuer import Issuer
 from highwater.connectors.identity.organizations import Organizations
@@ -166,8 +167,9 @@ class DatabaseCheck:
     requests in progress answer 503 or use a known copy, and the pool is opened again once the server answers.
     """
 
-    def __init__(self, url: str | None, seconds_max: float) -> None:
+    def __init__(self, url: str | None, seconds_max: float, comparison: Comparison) -> None:
         self._url = url
+        self._comparison = comparison
         self._seconds_max = seconds_max
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
 
@@ -194,13 +196,14 @@ class DatabaseCheck:
 
     async def _ask(self, url: str) -> None:
         if self._connection is None or self._connection.is_closed():
-            self._connection = await open_connection(url, timeout=self._seconds_max)
+            self._connection = await open_connection(url, admit=self._comparison.begin, timeout=self._seconds_max)
         with converting_to_unavailable():
             await self._connection.fetchval("SELECT 1", timeout=self._seconds_max)
 
     async def close(self, pool: Pool) -> None:
         """Close the pool and the connection."""
         self._end()
+        await self._comparison.close()
         try:
             await asyncio.wait_for(pool.close(), CHECK_SECONDS_MAX)
         except (*AWAY, TimeoutError):
@@ -268,11 +271,13 @@ def make_services(settings: Settings, clock: Clock) -> Services:
     async def open_producer() -> AsyncProducer:
         return AsyncProducer(client, client_id="highwater-api", on_given_again=log_state.compare_again)
 
-    checked = DatabaseCheck(settings.database, settings.database_silence_seconds)
+    # Connectors catch up; this process has no sinks.
+    comparison = Comparison(settings, admin, Registry(settings.registry_access()).codec, clock)
+    checked = DatabaseCheck(settings.database, settings.database_silence_seconds, comparison)
     database = Part(
         "database",
         # A connection is returned as it was taken: locks and settings are those of transactions (`test_sessions.py`).
-        lambda: open_pool(settings.database, size_max=POOL_SIZE, is_cleaned=False),
+        lambda: open_pool(settings.database, size_max=POOL_SIZE, is_cleaned=False, admit=comparison.admit),
         checked,
         checked.close,
         is_lost=is_closed,

@@ -144,7 +144,7 @@ def _feed_response(request: Request, document: FeedDocument, extra: dict[str, st
     "/api/users/{user:id}/clusters",
     summary="Get a user's clusters; supports ETags",
     response_model=None,
-    responses=answer(answers.Clusters, names=("X-Pending",)) | NOT_MODIFIED,
+    responses=answer(answers.Clusters, names=("X-Pending", "X-Stale")) | NOT_MODIFIED,
 )
 @declared(QUICK_ACCESS)
 async def get_clusters(
@@ -186,6 +186,8 @@ async def get_clusters(
     if limit is not None:
         document = _page(document, found.cluster_version, start, limit)
     extra = extra or await _pending_header(services, user)
+    if found.is_lost:
+        extra = {**extra, **STALE}
     return conditional.answer(request, "clusters", head, orjson.dumps(document), extra=extra)
 
 

@@ -80,6 +80,13 @@ $$
 -- name: begin_restore
 INSERT INTO restore_progress (began_at, source) VALUES ($1, $2)
 
+-- The same while a database that had gone back catches up: `$3` is where the results of the log began that it lacked, as JSON.
+-- name: begin_catch_up
+INSERT INTO restore_progress (began_at, source, starts) VALUES ($1, $2, $3)
+
+-- name: catch_up_in_progress
+SELECT source, starts FROM restore_progress
+
 -- name: end_restore
 DELETE FROM restore_progress
 
@@ -234,19 +241,45 @@ SELECT setval($1::text::regclass, greatest(nextval($1::text::regclass), $2::bigi
 -- $3 tags as announced last (0 and none where none was), $4 now
 -- name: renew_versions
 UPDATE resource_versions AS held SET
-    version = greatest(held.version, t.version) + 1,
-    etag = resource_tag(held.key, greatest(held.version, t.version) + 1, held.position, $4::timestamptz, NULL),
+    version = greatest(held.version, floor.lost) + 1,
+    etag = resource_tag(held.key, greatest(held.version, floor.lost) + 1, held.position, $4::timestamptz, NULL),
     changed_at = $4::timestamptz
-FROM unnest($1::text[], $2::bigint[], $3::text[]) AS t (key, version, etag)
+FROM version_floor AS floor, unnest($1::text[], $2::bigint[], $3::text[]) AS t (key, version, etag)
 WHERE held.key = t.key AND (held.version, held.etag) <> (t.version, t.etag)
 RETURNING held.key, held.version, held.etag, held.position
-
--- name: renew_document_versions
-UPDATE documents AS d SET version = t.version, coming = t.version FROM unnest($1::text[], $2::bigint[]) AS t (key, version)
-WHERE d.key = t.key
 
 -- A key that has no row begins above every version of it that the log knows.
 -- name: raise_floor_above
 UPDATE version_floor SET value = greatest(value, (
     SELECT coalesce(max(t.version), 0) FROM unnest($1::text[], $2::bigint[]) AS t (key, version)
     WHERE NOT EXISTS (SELECT FROM resource_versions AS held WHERE held.key = t.key)))
+
+-- name: known_resources
+SELECT key FROM resource_versions
+
+-- Above everything that is known, by $1: versions that were read, and published nowhere, are not assigned again either.
+-- name: raise_lost_floor
+UPDATE version_floor SET lost = greatest(lost, $2::bigint, (SELECT coalesce(max(version), 0) FROM resource_versions)) + $1::bigint
+
+-- One process compares the server with the log; the others wait for its outcome.
+-- name: hold_comparison
+SELECT pg_advisory_xact_lock($1::int, 0)
+
+-- name: mark_server_compared
+UPDATE compared_servers SET started_at = pg_postmaster_start_time()
+
+-- name: mark_server_caught_up
+UPDATE compared_servers SET started_at = pg_postmaster_start_time(), caught_up_ms = greatest(caught_up_ms + 1, $1::bigint)
+
+-- name: highest_positions
+SELECT topic, partition, topic_id, max(next) AS next FROM positions GROUP BY 1, 2, 3
+
+-- name: stored_numbers
+SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox', 'id')::regclass), 0) AS outbox_id, greatest(value, lost) AS floor
+FROM version_floor
+
+-- name: stored_epochs
+SELECT name, epoch FROM leases WHERE kind = $1
+
+-- name: stored_versions
+SELECT key, version FROM resource_versions WHERE key = ANY ($1::text[])

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.positions import Place
@@ -23,8 +24,6 @@ from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position, parse_position
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX
 from highwater.streams import relay_epochs
-
-_OUTBOX = "outbox-"
 
 Event = Mapping[str, Any]
 
@@ -92,9 +91,7 @@ class RecordedResults:
     def note(self, record: Record) -> None:
         """Note the headers of a record."""
         headers = record.headers
-        event_id = header(headers, "ce_id") or ""
-        if event_id.startswith(_OUTBOX) and event_id.removeprefix(_OUTBOX).isdecimal():
-            self.outbox_id = max(self.outbox_id, int(event_id.removeprefix(_OUTBOX)))
+        self.outbox_id = max(self.outbox_id, outbox.id_of(headers) or 0)
         found = relay_epochs.stamp_of(record.topic, headers)
         if found is not None:
             shard, epoch = found

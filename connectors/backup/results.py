@@ -35,6 +35,7 @@ SOURCE = "/restore"
 LOST_RUN = "its work was lost with the database, and is not repeated because it was paid for; submit it again"
 LOST_ANSWER = "its answer was lost with the database after the last backup"
 LOST_RESULT = "its result was lost with the database after the last backup; it was counted, submit it again"
+LOST = (LOST_RUN, LOST_ANSWER, LOST_RESULT)
 _CANCELLED = "cancelled by the user"
 _EXPIRED = "it expired before it was begun"
 RESTORED = "restored"

@@ -23,6 +23,8 @@ class Statements(TypedDict):
     other_sessions: str
     drop_own: str
     begin_restore: str
+    begin_catch_up: str
+    catch_up_in_progress: str
     end_restore: str
     raise_sequence: str
     set_restored_positions: str
@@ -50,8 +52,16 @@ class Statements(TypedDict):
     identity_of_outbox: str
     raise_sequence_above: str
     renew_versions: str
-    renew_document_versions: str
     raise_floor_above: str
+    known_resources: str
+    raise_lost_floor: str
+    hold_comparison: str
+    mark_server_compared: str
+    mark_server_caught_up: str
+    highest_positions: str
+    stored_numbers: str
+    stored_epochs: str
+    stored_versions: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)

@@ -16,13 +16,15 @@ from typing import Any
 from highwater.connectors.backup.manifest import File, Table
 from highwater.connectors.backup.statements import QUERIES
 
-# Tables that depend on this server and time: leases, which start with the clock; a running restore; the migrations,
-# which the manifest names. Sums of words, which triggers compute from the rows of `chunks` and would count twice. A day
-# of charts, which would show another system's day. Vectors of a next model, which are computed again.
+# Tables that depend on this server and time: leases, which start with the clock; a running restore; which start of the
+# server was compared; the migrations, which the manifest names. Sums of words, which triggers compute from the rows of
+# `chunks` and would count twice. A day of charts, which would show another system's day. Vectors of a next model, which
+# are computed again.
 NOT_COPIED = frozenset(
     {
         "leases",
         "copy_leases",
+        "compared_servers",
         "restore_progress",
         "schema_migrations",
         "chunk_words",

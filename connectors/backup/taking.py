@@ -109,7 +109,7 @@ async def own_connection(settings: Settings, name: str, **session: str) -> Async
         raise ConfigurationError("DATABASE_URL is not set")
     given: Mapping[str, str] = {"application_name": name, "idle_in_transaction_session_timeout": "0", **session}
     connection: Any = await open_connection(
-        settings.database, timeout=5.0, command_timeout=None, server_settings=dict(given)
+        settings.database, admit=None, timeout=5.0, command_timeout=None, server_settings=dict(given)
     )
     try:
         yield connection

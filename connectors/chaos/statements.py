@@ -17,6 +17,7 @@ class Statements(TypedDict):
     chaos_rewind: str
     chaos_positions: str
     chaos_terminate: str
+    chaos_standby: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)

@@ -5,7 +5,7 @@ Invariant: it checks what holds for any stack at rest, from the stores alone; on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from highwater.connectors.chaos.statements import QUERIES
 from highwater.connectors.kafka.admin import Admin
@@ -36,13 +36,19 @@ async def stored(connection: Connection) -> dict[str, int]:
     return {name: int(number) for name, number in (await one_row(connection, QUERIES["chaos_stored"])).items()}
 
 
-async def wrong(connection: Connection, admin: Admin, sent: Mapping[str, int]) -> list[str]:
-    """Return what is wrong, one line each; `sent`: how much of each kind must exist, once.
+async def wrong(connection: Connection, admin: Admin, sent: Mapping[str, int], lost: Sequence[str] = ()) -> list[str]:
+    """Return what is wrong, one line each.
+
+    Args:
+        connection: to PostgreSQL.
+        admin: the broker.
+        sent: how much of each kind must exist, once.
+        lost: errors of work that may be lost, because a fault took the database's last commits.
 
     Raises:
         UnavailableError: Kafka does not answer.
     """
-    found = [str(row["what"]) for row in await connection.fetch(QUERIES["chaos_wrong"])]
+    found = [str(row["what"]) for row in await connection.fetch(QUERIES["chaos_wrong"], list(lost))]
     there = await stored(connection)
     found += [
         f"{there[name]:,} {name} are stored, {count:,} were sent"
@@ -65,3 +71,8 @@ async def rewind(connection: Connection, group: str, records: int) -> None:
 async def terminate(connection: Connection) -> None:
     """Let the server end every other connection of this user."""
     await connection.execute(QUERIES["chaos_terminate"])
+
+
+async def has_standby(connection: Connection) -> bool:
+    """Return whether a standby follows PostgreSQL, and has applied all that it was sent."""
+    return bool(await connection.fetchval(QUERIES["chaos_standby"]))

@@ -71,6 +71,11 @@ class Clusters:
     outside: str | None
     redactions: int = 0
 
+    @property
+    def is_lost(self) -> bool:
+        """Return whether the newest version was lost with the database, and is being rebuilt."""
+        return self.clusters is None and 0 < self.cluster_version == self.cluster_version_now
+
 
 @dataclass(frozen=True, slots=True)
 class DeadCluster:

@@ -101,6 +101,7 @@ class BatchConsumer:
         self._epochs: dict[Place, dict[int, Epoch]] = {}  # of relays, as stored with the positions
         self._topic_ids: dict[str, str] = {}
         self._has_joined = False
+        self._caught_up_ms: int | None = None  # of the database, when the positions were read
         self._assignments = 0  # counts them, so that a change during a poll is detected
         self._has_strayed = False  # records were read and not stored: read again from the stored position
         self._doubted: set[Place] = set()  # partitions whose log does not continue at our position
@@ -245,6 +246,7 @@ class BatchConsumer:
     async def _load(self, places: list[Place]) -> tuple[dict[Place, Stored], dict[Place, dict[int, Epoch]]]:
         attempt = 0
         while not (self._stop.is_set() or self._is_ending):
+            self._caught_up_ms = self._context.caught_up_ms()
             try:
                 self._topic_ids = await self._context.admin.topic_ids(self._handler.topics)
                 ranges = await self._context.admin.log_ranges(places)
@@ -298,6 +300,8 @@ class BatchConsumer:
         with contextlib.suppress(UnavailableError):  # a stopped partition waits for its operator slightly longer
             if await self._guard.has_changed(self._context.pool, self._loop.time()):
                 self._has_strayed = True
+        if self._has_gone_back():
+            self._has_strayed = True
         if self._has_strayed:
             await self._drop_ahead()
             await self._read_from_stored()
@@ -438,7 +442,11 @@ class BatchConsumer:
 
     def _is_calm(self) -> bool:
         """Return whether the event loop has nothing to check every second: no problem and no stopped partition."""
-        return self._problem is None and not self._guard.holds_back
+        return self._problem is None and not self._guard.holds_back and not self._has_gone_back()
+
+    def _has_gone_back(self) -> bool:
+        """Return whether the database has gone back since the positions were read."""
+        return self._has_joined and self._caught_up_ms != self._context.caught_up_ms()
 
     def _is_error(self, message: Message) -> bool:
         error = message.error()

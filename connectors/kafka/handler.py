@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -57,6 +57,10 @@ class Handler(ABC, Generic[EventT, Prepared]):
         """Release what `prepare` took once the transaction has ended, after every outcome."""
 
 
+def _never() -> int | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessContext:
     """What all consumers of a process share."""
@@ -69,3 +73,5 @@ class ProcessContext:
     clock: Clock
     # None: consumers keep fetching while nothing comes.
     doorbell: Doorbell | None = None
+    # When the database last caught up with the log, in ms since 1970: after a change positions in memory are ahead of it.
+    caught_up_ms: Callable[[], int | None] = _never

@@ -28,7 +28,7 @@ from highwater.connectors.postgres.pool import AWAY, Connection, Row, notify, op
 from highwater.connectors.waiting import pause, pause_unless
 from highwater.schemas.carried import TRACEPARENT
 from highwater.schemas.codec import Codec
-from highwater.schemas.envelope import Headers, make_headers
+from highwater.schemas.envelope import Headers, header, make_headers
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.schemas.positions import Position
 from highwater.schemas.topic_names import EventT, TopicName
@@ -49,6 +49,7 @@ _ROWS_MAX = 1_000
 # ended relay, and whether rows came without a wake-up.
 _LOOK_SECONDS = 1.0
 CHANNEL = "highwater_outbox"
+_EVENT_ID = "outbox-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,14 @@ def _on_its_way(row: Row) -> tuple[Headers, Span | None]:
 def _headers_of(row: Row) -> Headers:
     kept = [(name, base64.b64decode(value)) for name, value in orjson.loads(row["headers"])]
     # A dead letter keeps its original ce_id.
-    return kept if any(name == "ce_id" for name, _ in kept) else [*kept, ("ce_id", f"outbox-{row['id']}".encode())]
+    return kept if any(name == "ce_id" for name, _ in kept) else [*kept, ("ce_id", f"{_EVENT_ID}{row['id']}".encode())]
+
+
+def id_of(headers: Headers) -> int | None:
+    """Return the id of the row from which a record was published; None if it was not published by a relay."""
+    event_id = header(headers, "ce_id") or ""
+    number = event_id.removeprefix(_EVENT_ID)
+    return int(number) if number != event_id and number.isdecimal() else None
 
 
 def _stamped(row: Row, headers: Headers, lease: Lease) -> Headers:

@@ -1,12 +1,14 @@
--- The version of a served resource: one more than before; a key that is new, or was erased, starts above the floor.
+-- The version of a served resource: one more than before; a key that is new, or was erased, starts above the floor, and every one
+-- above those that a lost database may have assigned.
 -- $1 key (its part before the colon names the kind), $2 position of the event behind it, $3 now, $4 SHA-256 of its bytes or NULL
 -- name: bump_version
 INSERT INTO resource_versions AS held (key, version, etag, position, changed_at)
-SELECT $1::text, value + 1, resource_tag($1::text, value + 1, $2::text, $3::timestamptz, $4::text), $2::text, $3::timestamptz
-FROM version_floor
+SELECT $1::text, new.version, resource_tag($1::text, new.version, $2::text, $3::timestamptz, $4::text), $2::text, $3::timestamptz
+FROM version_floor AS floor LEFT JOIN resource_versions AS old ON old.key = $1::text,
+     LATERAL (SELECT greatest(coalesce(old.version, floor.value), floor.lost) + 1 AS version) AS new
 ON CONFLICT (key) DO UPDATE SET
-    version = held.version + 1,
-    etag = resource_tag(held.key, held.version + 1, excluded.position, excluded.changed_at, $4::text),
+    version = greatest(held.version + 1, excluded.version),
+    etag = resource_tag(held.key, greatest(held.version + 1, excluded.version), excluded.position, excluded.changed_at, $4::text),
     position = excluded.position,
     changed_at = excluded.changed_at
 RETURNING version, etag
@@ -31,9 +33,9 @@ WITH asked AS (
     ORDER BY held.key FOR NO KEY UPDATE OF held
 )
 UPDATE resource_versions AS held SET
-    version = held.version + 1,
-    etag = resource_tag(held.key, held.version + 1, asked.position, $3::timestamptz, NULL),
+    version = greatest(held.version, floor.lost) + 1,
+    etag = resource_tag(held.key, greatest(held.version, floor.lost) + 1, asked.position, $3::timestamptz, NULL),
     position = asked.position,
     changed_at = $3::timestamptz
-FROM asked WHERE held.key = asked.key
+FROM version_floor AS floor, asked WHERE held.key = asked.key
 RETURNING held.key, held.version, held.etag, held.position

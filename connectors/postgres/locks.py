@@ -27,3 +27,4 @@ class LockClass(IntEnum):
     JOB_SLOTS = 7_425  # the kind of jobs
     QUERY_SLOTS = 7_428  # 0
     WITHDRAWALS = 7_426  # 0
+    COMPARISON = 7_429  # 0: the comparison of a started server with the log

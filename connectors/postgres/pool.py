@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeAlias
 
 import asyncpg
 
 from highwater.connectors.postgres.sessions import SESSION, probed
+from highwater.connectors.postgres.statements import QUERIES
 from highwater.schemas.errors import AccessRefusedError, ConfigurationError, UnavailableError
 from highwater.streams.access import tls_refusal
 
@@ -72,11 +73,44 @@ CONFLICT = (
 _FAULTS_OF_DATA = frozenset({"22", "23"})
 
 
+# Decides whether a new connection may be used; raises an error of `AWAY` if not.
+Admit: TypeAlias = "Callable[[Connection], Awaitable[None]]"
+
+
+class NotComparedError(asyncpg.CannotConnectNowError):
+    """The server was not compared with the log since it started, and may have gone back. Wait, or start `highwater connect`."""
+
+
+async def compared_server(connection: Connection) -> int | None:
+    """Return when the database last caught up with the log (ms since 1970, 0: never); None if this start of the server was
+    not compared with the log yet.
+    """
+    try:
+        caught_up_ms: int | None = await connection.fetchval(QUERIES["compared_server"])
+    except asyncpg.UndefinedTableError:  # before `highwater init` made our tables there is nothing to compare
+        return 0
+    return caught_up_ms
+
+
+async def refuse_uncompared(connection: Connection) -> None:
+    """Refuse a server that was not compared with the log since it started.
+
+    Raises:
+        NotComparedError: it was not.
+    """
+    if await compared_server(connection) is None:
+        raise NotComparedError(
+            "PostgreSQL has started and is not compared with the log yet; `highwater connect` and the API do it"
+        )
+
+
 async def _kept_as_it_is(_connection: Any) -> None:
     """Do nothing: a connection without session locks or settings needs no cleaning."""
 
 
-async def open_pool(url: str | None, *, size_max: int = 10, is_cleaned: bool = True) -> asyncpg.Pool[asyncpg.Record]:
+async def open_pool(
+    url: str | None, *, size_max: int = 10, is_cleaned: bool = True, admit: Admit | None = refuse_uncompared
+) -> asyncpg.Pool[asyncpg.Record]:
     """Open a pool of connections in UTC.
 
     Args:
@@ -85,6 +119,7 @@ async def open_pool(url: str | None, *, size_max: int = 10, is_cleaned: bool = T
         is_cleaned: whether session state (locks, settings) is reset when a connection is returned, which costs a round
             trip;
             False if the connections are used only for transactions.
+        admit: decides about each new connection; None for commands, which may also use a server that has gone back.
 
     Raises:
         ConfigurationError: no address is known.
@@ -93,6 +128,12 @@ async def open_pool(url: str | None, *, size_max: int = 10, is_cleaned: bool = T
     """
     if url is None:
         raise ConfigurationError("DATABASE_URL is not set; `highwater up` sets it for its own processes")
+
+    async def begin(connection: Any) -> None:
+        await probed(connection)
+        if admit is not None:
+            await admit(connection)
+
     try:
         return await asyncpg.create_pool(
             url,
@@ -102,7 +143,7 @@ async def open_pool(url: str | None, *, size_max: int = 10, is_cleaned: bool = T
             timeout=5.0,
             max_inactive_connection_lifetime=_UNUSED_SECONDS,
             server_settings=dict(SESSION),
-            init=probed,
+            init=begin,
             reset=None if is_cleaned else _kept_as_it_is,
         )
     except (*AWAY, *REFUSED) as error:
@@ -114,8 +155,11 @@ def is_closed(pool: asyncpg.Pool[asyncpg.Record]) -> bool:
     return pool.is_closing()
 
 
-async def open_connection(url: str, **options: Any) -> asyncpg.Connection[asyncpg.Record]:
-    """Open a connection of the caller's own; `options` are asyncpg's, with session settings added to `SESSION`.
+async def open_connection(
+    url: str, *, admit: Admit | None = refuse_uncompared, **options: Any
+) -> asyncpg.Connection[asyncpg.Record]:
+    """Open a connection of the caller's own; `options` are asyncpg's, with session settings added to `SESSION`, `admit` as
+    of `open_pool`.
 
     Raises:
         AccessRefusedError: the server refuses the credentials, or is not trusted.
@@ -124,9 +168,15 @@ async def open_connection(url: str, **options: Any) -> asyncpg.Connection[asyncp
     try:
         settings = {**SESSION, **options.pop("server_settings", {})}
         connection: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(url, server_settings=settings, **options)
+        try:
+            await probed(connection)
+            if admit is not None:
+                await admit(connection)
+        except BaseException:
+            connection.terminate()
+            raise
     except (*AWAY, *REFUSED) as error:
         raise connecting_error(error) from error
-    await probed(connection)
     return connection
 
 
@@ -139,6 +189,8 @@ def connecting_error(error: BaseException) -> UnavailableError:
         return AccessRefusedError("DATABASE_URL: sslmode asks for TLS, which the server does not have")
     if isinstance(error, (*REFUSED, asyncpg.ClientConfigurationError)):
         return AccessRefusedError(f"DATABASE_URL is refused: {error}")
+    if isinstance(error, NotComparedError):
+        return UnavailableError(str(error))
     return UnavailableError(f"PostgreSQL does not answer: {str(error) or type(error).__name__}")
 
 
@@ -249,6 +301,8 @@ def is_unavailable(error: BaseException) -> bool:
 
 def _unavailable_because(error: BaseException) -> str:
     """Return the reason; a server that failed a statement did answer, so it is not called unavailable."""
+    if isinstance(error, NotComparedError):
+        return str(error)
     if isinstance(error, asyncpg.PostgresError) and not isinstance(error, _SERVER_IS_AWAY):
         return f"PostgreSQL did not carry out a statement ({_sqlstate(error)}): {error}"
     return f"PostgreSQL is unavailable: {str(error) or type(error).__name__}"

@@ -22,6 +22,7 @@ class Statements(TypedDict):
     drop_lease_of: str
     knows_restores: str
     restore_in_progress: str
+    compared_server: str
     schema_of_vectors: str
 
 

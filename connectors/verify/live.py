@@ -33,6 +33,7 @@ async def live_snapshot(settings: Settings) -> AsyncIterator[Any]:
         raise ConfigurationError("DATABASE_URL is not set")
     connection: Any = await open_connection(
         settings.database,
+        admit=None,
         timeout=5.0,
         command_timeout=STATEMENT_SECONDS_MAX,
         # Rows are compared with the log between two statements, for as long as that takes.

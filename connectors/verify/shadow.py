@@ -203,7 +203,7 @@ async def shadow_database(context: ProcessContext, settings: Settings, time_limi
         try:
             # Inside the block that drops it: an interruption during its creation leaves nothing either.
             await _administer(owner, QUERIES["verify_drop"], QUERIES["verify_create"], QUERIES["verify_hasten"])
-            async with await open_pool(_beside(settings.database), size_max=4) as pool:
+            async with await open_pool(_beside(settings.database), size_max=4, admit=None) as pool:
                 with _privileged(owner, "CREATE EXTENSION vector in template1"):
                     await migrate(pool)
                 late: Callable[[], int] = lambda: _LATE_MS  # noqa: E731 (a clock that stands)
@@ -217,6 +217,7 @@ async def _owner(url: str) -> AsyncIterator[Any]:
     """Yield a connection that creates and drops the database, and holds the lock meanwhile."""
     connection: Any = await open_connection(
         url,
+        admit=None,
         timeout=5.0,
         command_timeout=_MAKING_SECONDS_MAX,
         server_settings={"application_name": "highwater verify"},

@@ -89,7 +89,7 @@ class Postgres(Part):
         """Return the relay: the bundled server is built without TLS."""
         if self.certificates is None:
             return None
-        return Relayed(self.name, self._port, self._cluster() / f".s.PGSQL.{self._port}", is_postgres=True)
+        return Relayed(self.name, self._port, self.cluster() / f".s.PGSQL.{self._port}", is_postgres=True)
 
     def take_ports(self) -> None:
         """Choose the port."""
@@ -97,13 +97,13 @@ class Postgres(Part):
 
     def prepare(self) -> None:
         """Create the cluster the first time; later remove what a killed server left, and check that the password is valid."""
-        cluster = self._cluster()
+        cluster = self.cluster()
         marker = cluster / READY_MARKER
         if marker.exists():
             self._remove_stale_lock(cluster)
             if marker.read_text(encoding="utf-8").strip() != fingerprint(self._password()):
                 tighten_tree(self.folder)  # one from before passwords could be entered as well
-                self._execute(cluster, self._set_password())
+                self.execute(cluster, self._set_password())
             self._close(cluster)
             return
         if self.folder.exists():  # an interrupted first start: nothing was ever served from it
@@ -115,8 +115,8 @@ class Postgres(Part):
         # The collation is PostgreSQL's own, so that no locale of the machine decides the order of an index.
         collation = ("--encoding=UTF8", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C")
         initdb = ("-D", str(cluster), "-U", SUPERUSER, "--auth=reject", *collation)
-        self.process.run_to_end(self._run("initdb", *initdb), INITDB_LIMIT)
-        self._execute(cluster, BOOTSTRAP + self._set_password())
+        self.process.run_to_end(self.tool("initdb", *initdb), INITDB_LIMIT)
+        self.execute(cluster, BOOTSTRAP + self._set_password())
         self._close(cluster)
 
     def command(self) -> Command:
@@ -134,7 +134,7 @@ class Postgres(Part):
             "log_timezone": "UTC",
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        return self._run("postgres", "-D", str(self._cluster()), *options)
+        return self.tool("postgres", "-D", str(self.cluster()), *options)
 
     def _password(self) -> str:
         return self.secrets.get(self.name)
@@ -142,7 +142,8 @@ class Postgres(Part):
     def _set_password(self) -> str:
         return PASSWORD.format(verifier=scram_verifier(self._password(), secrets.token_bytes(SCRAM_SALT_BYTES)))
 
-    def _execute(self, cluster: Path, statements: str) -> None:
+    def execute(self, cluster: Path, statements: str) -> None:
+        """Run statements as the superuser, while no server runs on the cluster."""
         # In single-user mode, so that a superuser can never be reached over the network.
         script = self.folder / "statements.sql"
         write_file(script, statements)
@@ -150,7 +151,7 @@ class Postgres(Part):
         if user:
             os.chown(script, user.uid, user.gid)
         words = ("--single", "-D", str(cluster), "-c", "exit_on_error=on", "template1")
-        server = self._run("postgres", *words)
+        server = self.tool("postgres", *words)
         shell = ("/bin/sh", "-c", 'exec "$@" < "$0"', str(script), *server.argv)
         try:
             self.process.run_to_end(
@@ -165,13 +166,15 @@ class Postgres(Part):
         write_file(cluster / "pg_hba.conf", HOST_ACCESS if self.certificates is None else SOCKET_ACCESS)
         write_file(cluster / READY_MARKER, fingerprint(self._password()))
 
-    def _run(self, program: str, *arguments: str) -> Command:
+    def tool(self, program: str, *arguments: str) -> Command:
+        """Return how to run a program of PostgreSQL as the server's user."""
         # SIGINT is the fast shutdown: open transactions roll back. SIGTERM would wait for every client to disconnect.
         argv = (str(installation() / "bin" / program), *arguments)
         env = server_environment(LC_ALL="C")
         return Command(argv, env=env, cwd=self.folder, user=self._user(), stop_signal=signal.SIGINT)
 
-    def _cluster(self) -> Path:
+    def cluster(self) -> Path:
+        """Return the folder of the server's data."""
         return self.folder / "cluster"
 
     def _user(self) -> ServerUser | None:

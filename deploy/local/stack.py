@@ -178,7 +178,7 @@ class LocalStack:
 
         Call it before the start, for a stack without TLS.
         """
-        part = self._part(Kafka.name)
+        part = self.part(Kafka.name)
         assert isinstance(part, Kafka)
         assert not self.is_secure
         door = self.ports.take("kafka_behind_proxy", KAFKA_DOOR_PORT_DEFAULT)
@@ -187,26 +187,26 @@ class LocalStack:
 
     def process(self, name: str) -> ManagedProcess:
         """Return the process of a service."""
-        return self._part(name).process
+        return self.part(name).process
 
     def kill_part(self, name: str) -> None:
         """End a service as a crash would."""
-        self._part(name).process.kill()
+        self.part(name).process.kill()
 
     def stop_part(self, name: str) -> None:
         """Stop a service gracefully."""
-        part = self._part(name)
+        part = self.part(name)
         part.process.stop(part.grace_seconds)
 
     def launch_part(self, name: str) -> None:
         """Start a service again on its previous port, without waiting until it answers."""
-        part = self._part(name)
+        part = self.part(name)
         part.prepare()
         part.process.start(part.command())
 
     def start_part(self, name: str) -> None:
         """Start a service again on its previous port and wait until it answers."""
-        self._bring_up(self._part(name), may_move=False)
+        self._bring_up(self.part(name), may_move=False)
 
     def restart_part(self, name: str) -> None:
         """Stop a service gracefully and start it again on its port."""
@@ -221,7 +221,12 @@ class LocalStack:
         now = datetime.now(UTC)  # noqa: TID251 - the machine's clock, by which clients check them
         return certificates_of(self.data_dir, now)
 
-    def _part(self, name: str) -> Part:
+    def part(self, name: str) -> Part:
+        """Return a service.
+
+        Raises:
+            LocalStackError: this stack does not run it.
+        """
         try:
             return self._parts[name]
         except KeyError:

@@ -55,6 +55,22 @@ async def own_database(stack: Stack) -> AsyncIterator[ProcessContext]:
     await connection.close()
 
 
+async def allow_restarted(admin_url: str) -> None:
+    """Mark the server as compared with the log in every database: connectors and the API do it, and not every test has one."""
+    connection = await asyncpg.connect(admin_url)
+    try:
+        names = await connection.fetch("SELECT datname FROM pg_database WHERE datallowconn AND NOT datistemplate")
+    finally:
+        await connection.close()
+    for (name,) in names:
+        connection = await asyncpg.connect(_beside(admin_url, name))
+        try:
+            if await connection.fetchval("SELECT to_regclass('compared_servers') IS NOT NULL"):
+                await connection.execute("UPDATE compared_servers SET started_at = pg_postmaster_start_time()")
+        finally:
+            await connection.close()
+
+
 async def address_of(stack: Stack, context: ProcessContext) -> str:
     """The address of this context's database."""
     return _beside(stack.database, await context.pool.fetchval("SELECT current_database()"))

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import shutil
+import subprocess
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import asyncpg
+import httpx
 import pytest
 
 from highwater.api.cli.backup import run_restore
 from highwater.api.cli.verify import run_verification
+from highwater.connectors.backup.catching_up import Restored
 from highwater.connectors.backup.manifest import BackupError, read_manifest, write_manifest
-from highwater.connectors.backup.restoring import Restored
 from highwater.connectors.verify.run import PARTS
 from highwater.deploy.local.stack import Addresses, LocalStack
 from highwater.schemas.envelope import header
@@ -396,3 +399,93 @@ def test_a_lost_database_is_restored_beside_the_log(
     # The interrupted run has failed, and that was published once.
     own.until(lambda: sum(hook.told.values()) == 2, f"told: {hook.told}", _SECONDS_MAX)
     assert set(hook.told.values()) == {1}
+
+
+class Reader:
+    """A client that polls pages, and notes each answer's version, tag and content."""
+
+    def __init__(self, own: Product, paths: Sequence[str]) -> None:
+        self._own = own
+        self._paths = paths
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="reader")
+        self.seen: dict[tuple[str, int], set[tuple[str, str]]] = {}
+        self.last: dict[str, int] = {}
+        self.statuses = Counter[Any]()
+        self.wrong: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _read(self) -> None:
+        while not self._is_over.is_set():
+            for path in self._paths:
+                self._note(path, self._own.get(path))
+            self._is_over.wait(0.05)
+
+    def _note(self, path: str, answered: httpx.Response) -> None:
+        self.statuses[path, answered.status_code, answered.headers.get("x-stale")] += 1
+        if answered.status_code != 200:
+            return
+        version = int(answered.headers["x-resource-version"])
+        self.seen.setdefault((path, version), set()).add(
+            (answered.headers["etag"], hashlib.sha256(answered.content).hexdigest())
+        )
+        if "x-stale" in answered.headers:
+            return
+        if version < self.last.get(path, 0):
+            self.wrong.append(f"{path}: {version} after {self.last[path]}")
+        self.last[path] = max(version, self.last.get(path, 0))
+
+    def problems(self) -> list[Any]:
+        """Versions that stood for two contents, and those that were followed by an older one."""
+        return [(what, found) for what, found in self.seen.items() if len(found) > 1] + self.wrong
+
+
+def swap_database(own: Product, other: Path) -> None:
+    """Kill PostgreSQL, and start it on a copy of its folder from before."""
+    own.parts.kill_part("database")
+    folder = own.parts.part("database").folder
+    folder.rename(folder.with_suffix(".newer"))
+    other.rename(folder)
+    own.parts.start_part("database")
+
+
+def copy_database(own: Product, folder: Path) -> None:
+    """Copy the folder of PostgreSQL while it is stopped."""
+    own.parts.stop_part("database")
+    subprocess.run(["cp", "-a", str(own.parts.part("database").folder), str(folder)], check=True)
+    own.parts.start_part("database")
+    own.until_ready()
+
+
+def test_a_database_that_went_back_catches_up_before_anybody_reads(own: Product, llm: ScriptedLLM) -> None:
+    """A copy of its folder is put in its place while the log and Redis are newer, and no role is stopped: what was published
+    is not paid, charged or numbered again, and no reader sees an older version or another content of one.
+    """
+    older = own.parts.part("database").folder.with_suffix(".older")
+    runs, jobs = one(own, "SELECT count(*) FROM pipeline_runs"), one(own, "SELECT count(*) FROM jobs")
+    copy_database(own, older)
+    pages = ("/api/league/2026/table", f"/api/users/{STAYS}/clusters")
+    with Reader(own, pages) as reader:
+        publish_work(own, 3)
+        ask(own, "org-went-back")
+        settle(own, 3, runs=runs + 1, jobs=jobs)
+        own.until(lambda: all(path in reader.last for path in pages), f"not every page is read: {reader.statuses}")
+        before = dict(reader.last)
+        paid = Counter(llm.by_key())
+        swap_database(own, older)
+        own.until_ready()
+        settle(own, 3, runs=runs + 1, jobs=jobs)
+        publish_work(own, 4)
+        settle(own, 4, runs=runs + 1, jobs=jobs)
+        own.until(lambda: all(reader.last[path] > before[path] for path in pages), "no newer page is read")
+    assert reader.problems() == []
+    assert repeated(own) == []
+    assert differences(own) == []
+    assert Counter(llm.by_key()) == paid
