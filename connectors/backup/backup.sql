@@ -265,6 +265,10 @@ UPDATE version_floor SET lost = greatest(lost, $2::bigint, (SELECT coalesce(max(
 -- name: hold_comparison
 SELECT pg_advisory_xact_lock($1::int, 0)
 
+-- A transaction that began on a standby stays read-only after the promotion.
+-- name: is_read_only
+SELECT current_setting('transaction_read_only')::boolean
+
 -- name: mark_server_compared
 UPDATE compared_servers SET started_at = pg_postmaster_start_time()
 

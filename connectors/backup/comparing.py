@@ -138,6 +138,8 @@ class Comparison:
             await connection.execute(QUERIES["hold_comparison"], LockClass.COMPARISON)
             if await compared_server(connection) is not None:  # another process was first
                 return None
+            if await connection.fetchval(QUERIES["is_read_only"]):
+                return "PostgreSQL is a standby, or has just been promoted; it is compared with the log when it takes writes"
             restore = await connection.fetchrow(QUERIES["catch_up_in_progress"])
             if restore is not None and restore["starts"] is None:
                 return f"a restore from {restore['source']} is in progress or was interrupted"

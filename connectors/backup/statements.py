@@ -56,6 +56,7 @@ class Statements(TypedDict):
     known_resources: str
     raise_lost_floor: str
     hold_comparison: str
+    is_read_only: str
     mark_server_compared: str
     mark_server_caught_up: str
     highest_positions: str
