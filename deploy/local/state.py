@@ -42,9 +42,13 @@ def read_state(data_dir: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise LocalStackError(f"{state_path(data_dir)} is not readable: {error}; remove it") from error
+        raise LocalStackError(
+            f"{state_path(data_dir)} is not readable: {error}; remove it, the next start writes another"
+        ) from error
     if not isinstance(state, dict):
-        raise LocalStackError(f"{state_path(data_dir)} is not a supervisor's state; remove it")
+        raise LocalStackError(
+            f"{state_path(data_dir)} is not a supervisor's state; remove it, the next start writes another"
+        )
     return state
 
 
