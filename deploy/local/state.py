@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,31 @@ def read_state(data_dir: Path) -> dict[str, Any] | None:
             f"{state_path(data_dir)} is not a supervisor's state; remove it, the next start writes another"
         )
     return state
+
+
+def folder_identity(data_dir: Path, inode: int) -> dict[str, Any]:
+    """Return what tells a data folder from its copies: its path, and the number of its lock file."""
+    return {"path": os.fsencode(data_dir).hex(), "inode": inode}
+
+
+def is_copied(state: Mapping[str, Any], folder: Mapping[str, Any]) -> bool:
+    """Return whether a state was written in another folder than this one, from which this one is a copy.
+
+    A moved folder keeps its files, and a restored one its path.
+    """
+    before = state.get("folder") or {}
+    return bool(before) and all(before[name] != folder[name] for name in ("path", "inode"))
+
+
+def copy_refusal(state: Mapping[str, Any], data_dir: Path) -> str | None:
+    """Return why a copy must not be started; None if its stack had ended when it was made."""
+    if state.get("phase") not in {"starting", "running", "stopping"}:
+        return None
+    return (
+        f"{data_dir} was copied while its stack ran, so the files of its services may not fit together: stop that stack"
+        " (`highwater down`), copy the folder again and start the copy. If it is a snapshot of the file system at one moment,"
+        f" remove {state_path(data_dir)} and start again"
+    )
 
 
 def own_identity() -> dict[str, Any]:

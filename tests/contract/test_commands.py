@@ -47,7 +47,7 @@ ADVICE_THAT_READS = {
     "chunks show", "dlq list", "dlq show", "doctor", "explain feed", "groups", "health", "keys list", "lag", "replay",
     "status", "topics", "upgrade", "worker", "connect",
 }  # fmt: skip
-# Where advice tells an operator to delete something, and why nothing is lost.
+# The texts that advise to delete something, and the reason for which nothing is lost.
 DELETIONS = {
     "A topic differs from the catalogue. Correct what the message names; delete no topic, its events are nowhere else.": "warns",
     "correct what the line names, settings of a topic with `kafka-configs.sh --alter`; delete no topic": "a warning",
