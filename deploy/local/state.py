@@ -54,7 +54,7 @@ def read_state(data_dir: Path) -> dict[str, Any] | None:
 
 
 def folder_identity(data_dir: Path, inode: int) -> dict[str, Any]:
-    """Return what tells a data folder from its copies: its path, and the number of its lock file."""
+    """Return the path of a data folder and the number of its lock file; a copy of it has others."""
     return {"path": os.fsencode(data_dir).hex(), "inode": inode}
 
 

@@ -31,6 +31,7 @@ ADVICE_EXECUTED = {
     "up": "tests/integration/deploy/test_three_embedded.py::test_a_folder_of_three_brokers_is_started_as_such",
     "down": "tests/integration/deploy/test_three_embedded.py::test_a_folder_of_three_brokers_is_started_as_such",
     "init": "tests/integration/deploy/test_three_embedded.py::test_a_folder_of_three_brokers_is_started_as_such",
+    "restore": "tests/acceptance/backup/test_backup.py::test_a_lost_database_is_restored_beside_the_log",
     "reset": "tests/integration/kafka/test_consumer.py::test_a_recreated_topic_stops_the_consumer",
     "publish": "tests/integration/replay/test_replay.py::test_a_file_is_published_in_another_installation",
     "dlq edit": "tests/integration/dead_letters/test_dead_letters.py::test_an_edit_mends_what_its_bytes_meant",
@@ -55,6 +56,9 @@ DELETIONS = {
     "The record of earlier imports cannot be read. Remove the named file; the next import reads everything again.": "likewise",
     "remove … to end the rehearsal": "the file holds one number",
     "… is not empty: delete it first": "the folder of a release, which is built again",
+    "… was copied while its stack ran, so the files of its services may not fit together: stop that stack (`highwater down`),"
+    " copy the folder again and start the copy. If it is a snapshot of the file system at one moment, remove … and start"
+    " again": "the state of a supervisor; its data stay",
     "… is not readable: …; remove it, the next start writes another": "the state of a supervisor that has ended",
     "… is not a supervisor's state; remove it, the next start writes another": "likewise",
 }
