@@ -27,7 +27,7 @@ WRITERS = {
 # They pass on what the ones above made, or what a record had.
 CARRIERS = {"api/cli/replay.py", "connectors/kafka/producer.py", "streams/app.py"}
 # Records of a table's changelog, which are Faust's own and no events.
-CHANGELOGS = {"connectors/recovery/tables.py"}
+CHANGELOGS = {"connectors/recovery/changelogs.py", "connectors/recovery/tables.py"}
 
 
 def calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
