@@ -23,7 +23,7 @@ class ConfigurationError(HighwaterError):
 
 
 class CatalogueMismatchError(HighwaterError):
-    """A topic differs from the catalogue. Change the topic or the catalogue; nothing is altered silently."""
+    """A topic differs from the catalogue. Correct what the message names; delete no topic, its events are nowhere else."""
 
 
 class UnavailableError(HighwaterError):
@@ -50,7 +50,7 @@ class FencedError(HighwaterError):
 
 
 class TopicRecreatedError(HighwaterError):
-    """A topic was deleted and recreated, so stored positions are invalid. Run `highwater reset GROUP --to earliest`."""
+    """A topic was deleted and recreated, so stored positions are invalid. Run `highwater reset GROUP --to earliest --execute`."""
 
 
 class TailLostError(HighwaterError):

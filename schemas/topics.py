@@ -117,7 +117,8 @@ def partitions_refusal(counts: Mapping[str, int], expected: int) -> str | None:
     numbers = ", ".join(map(str, sorted(found)))
     return (
         f"the topics have different numbers of partitions ({numbers}), and HIGHWATER_PARTITIONS is {expected}: events of one key"
-        " must be in the same partition of each; delete the topics that have another number, or begin a new installation"
+        " must be in the same partition of each, and Kafka cannot remove partitions. Do not delete a topic, it has the only"
+        " copy of its events: move to a new installation as docs/scaling.md describes"
     )
 
 

@@ -135,13 +135,21 @@ def topics_refusal(counts: Mapping[str, int], sources: Collection[str], expected
     refusal = partitions_refusal(counts, expected)
     if refusal is not None:
         return refusal
-    # A table's partition is its source's: the library refuses another number without saying what to do.
-    other = {name: count for name, count in counts.items() if name not in sources and count != expected}
+    return changelogs_refusal({name: count for name, count in counts.items() if name not in sources}, expected)
+
+
+def changelogs_refusal(counts: Mapping[str, int], expected: int) -> str | None:
+    """Return why tables cannot be kept in changelogs with these partition counts; None if they can.
+
+    A table's partition is its source's: the library refuses another number without saying what to do. A deleted changelog
+    would be created again, empty, and the worker would decide as if there had been no events: it is never deleted by hand.
+    """
+    other = ", ".join(f"{name} has {count}" for name, count in sorted(counts.items()) if count != expected)
     if not other:
         return None
     return (
-        f"changelogs of another number of partitions than HIGHWATER_PARTITIONS, which is {expected}: {other}; they are of an"
-        " installation that is gone: delete them"
+        f"changelogs have another number of partitions than the topics, which have {expected}: {other}. Do not delete them:"
+        " stop the workers and run `highwater recover-tables --recreate`, which rebuilds them from the events"
     )
 
 

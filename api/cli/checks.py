@@ -169,7 +169,7 @@ async def check_kafka(settings: Settings) -> list[Check]:
         there = [topic for topic in all_topics() if topic.name in metadata.topics]
         await Admin(client).ensure_topics(there, replication_factor=settings.replication_factor)
     except CatalogueMismatchError as error:
-        remedy = "change the topic to match the catalogue, or recreate it; for partitions, change the setting"
+        remedy = "correct what the line names, settings of a topic with `kafka-configs.sh --alter`; delete no topic"
         found.append(Check("topics", BAD, str(error), remedy))
     if len(found) == 1:
         found.append(Check("topics", OK, f"{len(there)} as in the catalogue"))

@@ -74,8 +74,8 @@ def publish(
 ) -> None:
     """Publish JSON lines (FILE, `-` for standard input, gzip read) to TOPIC.
 
-    Each line is checked against the topic's schema; a bad one is reported with its number and skipped, and the exit
-    status is then 1.
+    A line is an event, or a record that `highwater replay` wrote. Each is checked against the topic's schema; a bad one
+    is reported with its number and skipped, and the exit status is then 1.
     """
     from highwater.streams.clock import ProductClock, monotonic_seconds
 

@@ -35,19 +35,25 @@ _STOPPED_LOOKS_MAX = 120
     type=click.FloatRange(min=0, min_open=True),
     help="Give up after this many seconds (1800).",
 )
+@click.option(
+    "--recreate",
+    "is_recreating",
+    is_flag=True,
+    help="Also delete, create and fill changelogs that have another number of partitions than the topics.",
+)
 @json_option
-def recover_tables(seconds: float | None, as_json: bool) -> None:
+def recover_tables(seconds: float | None, is_recreating: bool, as_json: bool) -> None:
     """Rebuild the rows of the worker's tables whose changelogs lost their beginning.
 
     A worker refuses to decide on such tables. Stop all workers first. The rows are rebuilt from the events, so their topics
-    must be complete.
+    must be complete; if they are not, nothing is changed.
     """
     from highwater.streams.telemetry import configure_logging
 
     settings = stack_settings("kafka", "schema_registry", "database")
     configure_logging("error", settings.log_format)
-    with recorded(settings, "recover-tables", ""):
-        found = asyncio.run(run_recovery(settings, seconds=seconds))
+    with recorded(settings, "recover-tables", "recreate" if is_recreating else ""):
+        found = asyncio.run(run_recovery(settings, seconds=seconds, is_recreating=is_recreating))
     if as_json:
         partitions = [
             {"table": one.table, "partition": one.partition, "log_start": one.log_start, "rows": one.rows}
@@ -79,7 +85,9 @@ async def _until_stopped(client: Mapping[str, str]) -> None:
     )
 
 
-async def run_recovery(settings: Settings, *, seconds: float | None = None) -> list[Recovered]:
+async def run_recovery(
+    settings: Settings, *, seconds: float | None = None, is_recreating: bool = False
+) -> list[Recovered]:
     """Recover the tables of a stack whose workers are stopped.
 
     Raises:
@@ -101,4 +109,4 @@ async def run_recovery(settings: Settings, *, seconds: float | None = None) -> l
     time_limit = TimeLimit(seconds or PART_SECONDS_MAX, unfinished="were not recovered")
     async with database(settings) as pool, time_limit.part(PART):
         context = ProcessContext(pool, client, Admin(client), registry, codec, ProductClock(settings.clock_file))
-        return await recover(context, settings, time_limit)
+        return await recover(context, settings, time_limit, is_recreating=is_recreating)

@@ -27,6 +27,8 @@ from highwater.streams.validation import check_event
 LINE_BYTES_MAX = 8 * MESSAGE_BYTES_MAX
 _GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
+# The members of a record in a file of `highwater replay`. No event has all of them.
+_RECORD = frozenset({"topic", "partition", "offset", "timestamp", "key", "headers", "value"})
 
 
 class Line(NamedTuple):
@@ -87,7 +89,7 @@ def event_of(topic: str, line: Line, *, shift_ms: int, embedding_dimensions: int
     if line.data is None:
         raise InvalidEventError("too_long", f"the line is longer than {LINE_BYTES_MAX} bytes")
     try:
-        document = orjson.loads(line.data)
+        document = _document_of(line.data)
     except orjson.JSONDecodeError as error:
         raise InvalidEventError("not_json", f"not JSON: {error}") from error
     event = event_from_json(topic, document)
@@ -97,6 +99,12 @@ def event_of(topic: str, line: Line, *, shift_ms: int, embedding_dimensions: int
                 event[name] += shift_ms
     check_event(topic, event, embedding_dimensions=embedding_dimensions)
     return event
+
+
+def _document_of(data: bytes) -> Any:
+    """Return the document of a line: an event, or the value of a record that `highwater replay` wrote."""
+    document = orjson.loads(data)
+    return document["value"] if isinstance(document, dict) and document.keys() == _RECORD else document
 
 
 def latest_ms(topic: str, open_lines: Callable[[], Iterator[Line]], *, embedding_dimensions: int) -> int | None:
@@ -119,7 +127,7 @@ def latest_ms(topic: str, open_lines: Callable[[], Iterator[Line]], *, embedding
 def _told_times(field: str, lines: Iterator[Line]) -> Iterator[tuple[int, Line]]:
     for line in lines:
         try:
-            told = orjson.loads(line.data or b"")[field]
+            told = _document_of(line.data or b"")[field]
             yield (told if isinstance(told, int) else ms_from_iso(told)), line
         except (ValueError, TypeError, KeyError, IndexError, OverflowError):
             continue  # no time; such a line is reported with its number when the file is published

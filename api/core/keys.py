@@ -133,7 +133,9 @@ def parse_key_file(text: str) -> tuple[StoredKey, ...]:
         document = json.loads(text)
         version, entries = document["version"], document["keys"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigurationError('it is not {"version": 1, "keys": […]}, as `highwater keys add` writes it') from error
+        raise ConfigurationError(
+            'it is not {"version": 1, "keys": […]}, as `highwater keys add NAME --role ROLE` writes it'
+        ) from error
     if version != FORMAT_VERSION or not isinstance(entries, list):
         raise ConfigurationError(f"its version is not {FORMAT_VERSION}")
     keys: list[StoredKey] = []
@@ -188,7 +190,7 @@ def read_key_file(path: Path) -> tuple[StoredKey, ...]:
         return parse_key_file(content.decode())
     except FileNotFoundError as error:
         raise ConfigurationError(
-            f"HIGHWATER_API_KEYS_FILE={path} is missing; `highwater keys add` creates it"
+            f"HIGHWATER_API_KEYS_FILE={path} is missing; `highwater keys add NAME --role ROLE` creates it"
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"HIGHWATER_API_KEYS_FILE={path} cannot be read: {error}") from error

@@ -216,7 +216,7 @@ def _conclude_redrive(name: str, outcome: Any, *, as_json: bool) -> None:
         for line in outcome.refused[:5]:
             warn(line)
         raise CommandFailedError(
-            f"{counted(len(outcome.refused), 'dead letter')} cannot be sent unchanged; use `highwater dlq show`, `edit` or `drop`"
+            f"{counted(len(outcome.refused), 'dead letter')} cannot be sent unchanged; see `highwater dlq show {name}`; edit them"
         )
 
 

@@ -67,7 +67,9 @@ def edit(
     if letter is None:
         raise CommandFailedError(f"{name_of(topic)} has no dead letter at {offset}")
     if not letter.is_open and not again:
-        raise CommandFailedError(f"{letter.position} was already sent again (`highwater dlq show`); --again repeats it")
+        raise CommandFailedError(
+            f"{letter.position} was already sent again; see `highwater dlq show {name_of(topic)}`; --again repeats it"
+        )
     if raw is not None:
         from highwater.api.dead_letters.handling import replaced_bytes
 

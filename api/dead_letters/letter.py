@@ -32,7 +32,7 @@ WHOLE_VALUE, KEY = "value", "key"
 
 
 class RefusedLetterError(HighwaterError):
-    """A dead letter cannot be sent again as it is. Inspect it with `highwater dlq show`; edit or drop it."""
+    """A dead letter cannot be sent again as it is. Inspect it with `highwater dlq show TOPIC`, then edit it."""
 
 
 class Action(StrEnum):

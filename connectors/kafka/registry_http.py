@@ -124,6 +124,12 @@ class RegistryConnection:
                 self._connection.request(method, path, data, self._headers)
                 with self._connection.getresponse() as answer:
                     return _Answer(answer.status, answer.reason, answer.read())
+            except TimeoutError:
+                self._connection.close()
+                # Once seen: Apicurio logged its answer, and no byte of it arrived on a kept connection. A new one gets
+                # the same time, and no third.
+                if not is_kept:
+                    raise
             except (RemoteDisconnected, BrokenPipeError, ConnectionResetError):
                 self._connection.close()
                 if is_kept:  # it was closed after the last answer

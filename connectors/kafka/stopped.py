@@ -65,7 +65,7 @@ class Stopped:
 
 
 class PartitionsStoppedError(HighwaterError):
-    """Too many events of a partition cannot be processed, so it is stopped. Run the `highwater dlq park` it names."""
+    """Too many events of a partition cannot be processed, so it is stopped. Run the command that the message names."""
 
     def __init__(self, stops: Sequence[Stopped]) -> None:
         super().__init__("; ".join(stop.text for stop in stops))

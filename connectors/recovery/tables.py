@@ -16,6 +16,7 @@ from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.offsets import committed_offsets
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.recovery.changelogs import recreate_changelogs
 from highwater.connectors.recovery.undecided import settled
 from highwater.connectors.verify.kept import KEPT, note_decisions
 from highwater.connectors.verify.log import decoded, read_all, read_in_order
@@ -25,6 +26,7 @@ from highwater.connectors.verify.time_limits import TimeLimit
 from highwater.schemas.errors import CatalogueMismatchError
 from highwater.schemas.topics import keyed_partitions
 from highwater.streams.agents import GROUP
+from highwater.streams.preflight import changelogs_refusal
 from highwater.streams.settings import Settings
 from highwater.streams.whole_tables import MARK_KEY, is_whole, mark_of
 
@@ -56,13 +58,23 @@ class _Left:
         return sorted(table for table, start in self.starts.items() if not is_whole(start, self.marks.get(table)))
 
 
-async def recover_tables(context: ProcessContext, settings: Settings, time_limit: TimeLimit) -> list[Recovered]:
+async def recover_tables(
+    context: ProcessContext, settings: Settings, time_limit: TimeLimit, *, is_recreating: bool = False
+) -> list[Recovered]:
     """Complete every table whose changelog lost its beginning. No worker may run.
 
+    Args:
+        context: the services.
+        settings: those of the worker.
+        time_limit: of the whole.
+        is_recreating: recreate changelogs that have another number of partitions than the topics, if the events for all
+            their rows exist.
+
     Raises:
-        CatalogueMismatchError: the events for the rows are gone too.
+        CatalogueMismatchError: the events for the rows are gone too, or a changelog has another number of partitions.
         UnavailableError: Kafka or the registry does not answer, or the time limit has ended.
     """
+    await _agree_on_partitions(context, settings, time_limit, is_recreating=is_recreating)
     producer = AsyncProducer(context.client, client_id="highwater-recover-tables")
     try:
         found: list[Recovered] = []
@@ -71,6 +83,26 @@ async def recover_tables(context: ProcessContext, settings: Settings, time_limit
         return found
     finally:
         await producer.close()
+
+
+async def _agree_on_partitions(
+    context: ProcessContext, settings: Settings, time_limit: TimeLimit, *, is_recreating: bool
+) -> None:
+    """Recreate changelogs with another number of partitions than the topics, or refuse to continue with them."""
+    driver = memory_driver(context, settings, time_limit)
+    counts = await context.admin.partition_counts()
+    # A missing one is created by the worker, with the right number.
+    tables = {changelog_of(table): table for table in driver.tables if changelog_of(table) in counts}
+    refusal = changelogs_refusal({name: counts[name] for name in tables}, keyed_partitions())
+    if refusal is None:
+        return
+    if not is_recreating:
+        raise CatalogueMismatchError(refusal)
+    other = [name for name in tables if counts[name] != keyed_partitions()]
+    for partition in range(keyed_partitions()):  # nothing is deleted before the events of every partition were checked
+        inputs = await _inputs(context, partition, driver.topics)
+        _require_inputs(inputs, {tables[name]: driver.sources.get(tables[name], ()) for name in other})
+    await asyncio.to_thread(recreate_changelogs, context.client, other, keyed_partitions())
 
 
 async def _recover_partition(

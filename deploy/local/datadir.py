@@ -33,6 +33,14 @@ def checked(data_dir: Path) -> Path:
         LocalStackError: The path has a character that some service would misread.
     """
     path = data_dir.expanduser().absolute()
+    try:
+        os.fsencode(path).decode()
+        str(path).encode()
+    except UnicodeError as error:
+        raise LocalStackError(
+            f"the data folder's path is not UTF-8, or Python does not read it as UTF-8 in this environment: {str(path)!a};"
+            " set LC_ALL=C.UTF-8 and leave PYTHONUTF8 unset, or choose another path"
+        ) from error
     refused = sorted(set(str(path)) & set(CHARACTERS_REFUSED))
     if refused:
         raise LocalStackError(f"the data folder's path may not contain {refused[0]!r}: {path}")
@@ -74,6 +82,11 @@ class DataDirLock:
     def is_taken(self) -> bool:
         """Whether this object holds the lock."""
         return self._descriptor is not None
+
+    @property
+    def inode(self) -> int:
+        """Return the number of the lock file, which a copy of the folder does not have."""
+        return lock_path(self._data_dir).stat().st_ino
 
     def take(self) -> None:
         """Take the lock, creating the folder if necessary.

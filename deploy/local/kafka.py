@@ -6,6 +6,7 @@ keep their records unless they say otherwise (no default retention).
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import ClassVar
 from highwater.deploy.local.brokers import cluster_id_of, folder_names, replicas_needed, replicas_of
 from highwater.deploy.local.errors import FetchError, LocalStackError
 from highwater.deploy.local.installed import install_root
-from highwater.deploy.local.part import Part, server_environment
+from highwater.deploy.local.part import Part, property_value, server_environment
 from highwater.deploy.local.private import make_folder, write_file
 from highwater.deploy.local.process import Command
 from highwater.deploy.local.stack_secrets import FILE_NAME as SECRETS_FILE
@@ -28,6 +29,9 @@ HEAP_MB = 512  # the smallest that handled the benchmarks' load; the page cache 
 FORMAT_LIMIT = WorkLimit(quiet_seconds_max=60.0, total_seconds_max=0.5 * HOUR_SECONDS, processor_seconds_min=0.5)
 USER = "highwater"
 MECHANISM = "SCRAM-SHA-512"
+
+# The folder of a partition in a log folder.
+_PARTITION = re.compile(r".+-\d+")
 
 PROPERTIES = """\
 process.roles=broker,controller
@@ -198,6 +202,12 @@ class Kafka(Part):
             if self.certificates is not None:
                 self._check_password()
             return
+        if log_dir.is_dir() and any(_PARTITION.fullmatch(path.name) for path in log_dir.iterdir()):
+            # Formatting it again would give it another id, under which the broker refuses or forgets these partitions.
+            raise LocalStackError(
+                f"{log_dir} has partitions but not the file meta.properties, without which a broker cannot use them: restore the"
+                " data folder from a copy, or set HIGHWATER_DATA_DIR to a new folder"
+            )
         # Arguments in a file, one per line: every user of the machine can read a process's command line. Every broker
         # learns the password, so that a folder created without TLS can use TLS later.
         words = ("-t", cluster_id_of(self.data_dir), "-c", str(self._properties_path()), "--ignore-formatted")
@@ -219,7 +229,7 @@ class Kafka(Part):
             "voters": ",".join(voters),
             "port": self._port,
             "controller_port": self._controller_port,
-            "log_dir": log_dir,
+            "log_dir": property_value(log_dir),
             "replicas": replicas_of(self.brokers),
             "replicas_needed": replicas_needed(self.brokers),
         }
@@ -232,7 +242,10 @@ class Kafka(Part):
     def _security(self) -> str:
         if self.certificates is None:
             return OPEN
-        files = {"identity": self.certificates.both(Kafka.name), "authority": self.certificates.authority}
+        files = {
+            "identity": property_value(self.certificates.both(Kafka.name)),
+            "authority": property_value(self.certificates.authority),
+        }
         return SECURE.format(**files, password=self._password())
 
     def _check_password(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,10 @@ from highwater.streams.progress import HOUR_SECONDS, WorkLimit
 
 # What embedded servers inherit. Not the whole environment: KAFKA_* and JAVA_* names and the product's secrets are meant
 # for other programs.
-ENVIRONMENT_KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+ENVIRONMENT_KEPT = ("PATH", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+# Every C library has this locale. Java reads file names by it, and under a missing one it finds no file whose path has
+# other characters than ASCII.
+LOCALE = "C.UTF-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,7 @@ class Part(ABC):
     """One embedded server. Ports are chosen first, then it is prepared, started and probed."""
 
     name: ClassVar[str]  # the key of its address in status
+    is_kept: ClassVar[bool] = True  # whether the others make no sense without its data
     grace_seconds: ClassVar[float] = 15.0  # time to end by itself before it is killed
 
     def __init__(self, data_dir: Path, ports: PortBook, certificates: Certificates | None = None) -> None:
@@ -145,4 +150,12 @@ class Part(ABC):
 def server_environment(**more: str) -> dict[str, str]:
     """Return the environment of an embedded server."""
     kept = {name: os.environ[name] for name in ENVIRONMENT_KEPT if name in os.environ}
-    return {**kept, **more}
+    return {**kept, "LC_ALL": LOCALE, **more}
+
+
+def property_value(value: object) -> str:
+    """Return a value as a Java properties file has it. Such a file is ISO-8859-1, and other characters are escaped."""
+    text = os.fsencode(str(value)).decode()
+    units = struct.unpack(f">{len(text.encode('utf-16-be')) // 2}H", text.encode("utf-16-be"))
+    escaped = "".join(chr(unit) if 0x20 <= unit < 0x7F and unit != 0x5C else f"\\u{unit:04x}" for unit in units)
+    return f"\\u0020{escaped[1:]}" if escaped.startswith(" ") else escaped

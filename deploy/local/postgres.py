@@ -37,6 +37,8 @@ INITDB_LIMIT = WorkLimit(quiet_seconds_max=120.0, total_seconds_max=0.5 * HOUR_S
 # In the cluster's folder: initdb and the bootstrap both succeeded, and the password is the one with this fingerprint.
 # Empty in a cluster from before passwords were required.
 READY_MARKER = "highwater.ready"
+# The numbers of the databases that initdb creates.
+INITDB_DATABASES = frozenset({"1", "4", "5"})
 
 # Only the application's role may connect, and it may not read files or run programs as the server's user.
 HOST_ACCESS = f"""\
@@ -106,8 +108,8 @@ class Postgres(Part):
                 self.execute(cluster, self._set_password())
             self._close(cluster)
             return
-        if self.folder.exists():  # an interrupted first start: nothing was ever served from it
-            shutil.rmtree(self.folder)
+        if self.folder.exists():
+            self._remove_unfinished(cluster)
         make_folder(self.folder)
         user = self._user()
         if user:
@@ -118,6 +120,16 @@ class Postgres(Part):
         self.process.run_to_end(self.tool("initdb", *initdb), INITDB_LIMIT)
         self.execute(cluster, BOOTSTRAP + self._set_password())
         self._close(cluster)
+
+    def _remove_unfinished(self, cluster: Path) -> None:
+        """Remove what an interrupted first start left, from which nothing was ever served."""
+        has_database = any(path.name.isdigit() and path.name not in INITDB_DATABASES for path in cluster.glob("base/*"))
+        if has_database:
+            raise LocalStackError(
+                f"{cluster} has a database but not the file {READY_MARKER}, which a complete one has: restore the data folder"
+                " from a copy, or, if this stack has never been ready, move the folder away and start again"
+            )
+        shutil.rmtree(self.folder)
 
     def command(self) -> Command:
         """Return how to run PostgreSQL."""
@@ -200,7 +212,11 @@ class Postgres(Part):
         except (FileNotFoundError, ValueError):
             return
         try:
-            is_server = psutil.Process(pid).name() == "postgres"
+            # By its working folder: a copied cluster names the server of the original.
+            server = psutil.Process(pid)
+            is_server = server.name() == "postgres" and Path(server.cwd()) == cluster.resolve()
+        except psutil.AccessDenied:
+            is_server = False  # another user's
         except psutil.NoSuchProcess:
             return  # PostgreSQL detects that itself
         if not is_server:

@@ -65,6 +65,7 @@ class Redis(Part):
     """Redis; the address is its URL."""
 
     name: ClassVar[str] = "redis"
+    is_kept: ClassVar[bool] = False  # filled again from PostgreSQL
     port_default: ClassVar[int] = PORT_DEFAULT
     keeping: ClassVar[Mapping[str, str]] = {
         "appendonly": "yes",
@@ -104,8 +105,10 @@ class Redis(Part):
         """Return how to run Redis."""
         single = {
             **self._place(),
-            "dir": str(self.folder),
-            "aclfile": str(self._access_path()),
+            # Relative to the working folder: Redis joins its arguments to the text of a configuration file, where a quotation
+            # mark or a space in a path would have a meaning.
+            "dir": ".",
+            "aclfile": self._access_path().name,
             **self.keeping,
             "hz": HZ,
             "daemonize": "no",

@@ -12,7 +12,7 @@ from typing import ClassVar
 from highwater.deploy.local.errors import FetchError
 from highwater.deploy.local.installed import install_root
 from highwater.deploy.local.kafka import SMALL_HEAP, class_archive_options, java_program, scratch_options
-from highwater.deploy.local.part import Part, server_environment
+from highwater.deploy.local.part import Part, property_value, server_environment
 from highwater.deploy.local.private import make_folder, write_file
 from highwater.deploy.local.process import Command
 
@@ -77,8 +77,8 @@ class Registry(Part):
             return
         text = ACCESS.format(
             port=self._port,
-            certificate=self.certificates.certificate(self.name),
-            key=self.certificates.key(self.name),
+            certificate=property_value(self.certificates.certificate(self.name)),
+            key=property_value(self.certificates.key(self.name)),
             password=self.secrets.get(self.name),
         )
         write_file(self._properties_path(), text)

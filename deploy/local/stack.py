@@ -17,10 +17,12 @@ from typing import Self
 
 from highwater.deploy.local.brokers import settle_brokers
 from highwater.deploy.local.certificates import Certificates, certificates_of
+from highwater.deploy.local.contents import check_contents, record_contents
 from highwater.deploy.local.datadir import DataDirLock, checked
 from highwater.deploy.local.errors import LocalStackError, PartFailedError, StartCancelledError
 from highwater.deploy.local.kafka import KINDS as BROKERS
 from highwater.deploy.local.kafka import Kafka
+from highwater.deploy.local.open_files import allow_open_files
 from highwater.deploy.local.part import START_LIMIT, Addresses, Part, service_of, with_settings
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.postgres import Postgres
@@ -63,11 +65,13 @@ class LocalStack:
         is_secure: bool = False,
         late_seconds: float | None = None,
         brokers: int = 1,
+        is_restoring: bool = False,
     ) -> None:
         """`is_secure`: every service started here uses TLS and requires a password.
 
         `late_seconds` is after how long an unready service is called late, and awaited further. None: `START_LIMIT` ends
         the start. `brokers` is the number of Kafka brokers, one of `brokers.CHOICES`.
+        `is_restoring`: PostgreSQL and the registry may begin empty beside a log.
         """
         self.data_dir = checked(data_dir)
         self.given = given or Addresses()
@@ -90,6 +94,7 @@ class LocalStack:
             # With one given Redis and no second, that one holds everything.
             self._parts.pop(RedisCache.name, None)
         self.is_secure = is_secure
+        self._is_restoring = is_restoring
         self._late_seconds = late_seconds
         self._relay: TlsRelay | None = None
 
@@ -136,12 +141,16 @@ class LocalStack:
 
         Raises:
             AlreadyRunningError: Another process runs a stack on this folder.
+            LocalStackError: This machine, or what the folder has, does not allow a start.
             PartFailedError: A service did not come up; the error has the last lines of its log.
             StartCancelledError: `cancelled` was set meanwhile.
         """
         was_locked = self.lock.is_taken  # by a supervisor, which releases the folder when it has written its state
         self.lock.take()
         try:
+            allow_open_files()
+            folders = [part.folder.name for part in self._parts.values() if part.is_kept]
+            check_contents(self.data_dir, folders, is_restoring=self._is_restoring)
             if Kafka.name in self._parts:
                 settle_brokers(self.data_dir, self.brokers)
             certificates = self._certificates() if self.is_secure else None
@@ -150,6 +159,7 @@ class LocalStack:
                 part.take_ports()
             self._relay = None if certificates is None else TlsRelay(certificates)
             self._side_by_side()
+            record_contents(self.data_dir, folders)
         except BaseException:
             self.stop_parts()
             if not was_locked:

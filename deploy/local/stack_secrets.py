@@ -20,6 +20,10 @@ from highwater.deploy.local.errors import LocalStackError
 from highwater.deploy.local.private import FILE_MODE, is_open_to_others, make_folder, replace_file
 
 FILE_NAME = "secrets"
+_REMEDY = (
+    "restore it from a backup; without the file the next start makes new passwords, and a Kafka that has run with --secure"
+    " runs without it only"
+)
 PASSWORD_BYTES = 32  # 256 random bits: cannot be guessed, however fast an attacker hashes
 # Required by RFC 7677, and the minimum that Java's clients accept; a client spends a few milliseconds on it.
 SCRAM_ITERATIONS = 4_096
@@ -59,9 +63,9 @@ class StackSecrets:
         except FileNotFoundError:
             return {}
         except ValueError as error:
-            raise LocalStackError(f"{self._path} is not readable: {error}; remove it to make new passwords") from error
+            raise LocalStackError(f"{self._path} is not readable: {error}; {_REMEDY}") from error
         if not isinstance(found, dict) or not all(isinstance(value, str) and value for value in found.values()):
-            raise LocalStackError(f"{self._path} does not hold passwords by name; remove it to make new ones")
+            raise LocalStackError(f"{self._path} does not hold passwords by name; {_REMEDY}")
         if is_open_to_others(self._path):
             self._path.chmod(FILE_MODE)
         return found

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,39 @@ def read_state(data_dir: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise LocalStackError(f"{state_path(data_dir)} is not readable: {error}; remove it") from error
+        raise LocalStackError(
+            f"{state_path(data_dir)} is not readable: {error}; remove it, the next start writes another"
+        ) from error
     if not isinstance(state, dict):
-        raise LocalStackError(f"{state_path(data_dir)} is not a supervisor's state; remove it")
+        raise LocalStackError(
+            f"{state_path(data_dir)} is not a supervisor's state; remove it, the next start writes another"
+        )
     return state
+
+
+def folder_identity(data_dir: Path, inode: int) -> dict[str, Any]:
+    """Return the path of a data folder and the number of its lock file; a copy of it has others."""
+    return {"path": os.fsencode(data_dir).hex(), "inode": inode}
+
+
+def is_copied(state: Mapping[str, Any], folder: Mapping[str, Any]) -> bool:
+    """Return whether a state was written in another folder than this one, from which this one is a copy.
+
+    A moved folder keeps its files, and a restored one its path.
+    """
+    before = state.get("folder") or {}
+    return bool(before) and all(before[name] != folder[name] for name in ("path", "inode"))
+
+
+def copy_refusal(state: Mapping[str, Any], data_dir: Path) -> str | None:
+    """Return why a copy must not be started; None if its stack had ended when it was made."""
+    if state.get("phase") not in {"starting", "running", "stopping"}:
+        return None
+    return (
+        f"{data_dir} was copied while its stack ran, so the files of its services may not fit together: stop that stack"
+        " (`highwater down`), copy the folder again and start the copy. If it is a snapshot of the file system at one moment,"
+        f" remove {state_path(data_dir)} and start again"
+    )
 
 
 def own_identity() -> dict[str, Any]:

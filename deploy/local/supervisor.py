@@ -25,7 +25,15 @@ from highwater.deploy.local.process import Command, ManagedProcess, describe_exi
 from highwater.deploy.local.progress import Wait
 from highwater.deploy.local.pulse import Listener
 from highwater.deploy.local.stack import PROBE_SECONDS, LocalStack
-from highwater.deploy.local.state import end_leftovers, own_identity, read_state, write_state
+from highwater.deploy.local.state import (
+    copy_refusal,
+    end_leftovers,
+    folder_identity,
+    is_copied,
+    own_identity,
+    read_state,
+    write_state,
+)
 from highwater.deploy.local.watched import MISCONFIGURED_STATUS, State, Watched
 
 ROLE_GRACE_SECONDS = 15.0  # to finish a batch and commit; all roles have it at the same time
@@ -97,11 +105,13 @@ class Supervisor:
             is_secure=plan.is_secure,
             late_seconds=plan.late_seconds,
             brokers=plan.brokers,
+            is_restoring=all(role.oneshot for role in plan.roles),
         )
         self.data_dir = self.stack.data_dir
         self._stop_requested = self.stack.cancelled
         self._attention = Attention()
         self._phase = "starting"
+        self._folder: dict[str, Any] = {}
         self._error: str | None = None
         self._is_misconfigured = False
         self._written: dict[str, Any] | None = None
@@ -123,6 +133,7 @@ class Supervisor:
             PartFailedError: The start failed; everything was stopped again.
         """
         self.stack.lock.take()
+        self._folder = folder_identity(self.data_dir, self.stack.lock.inode)
         before = self._catch_signals()
         try:
             self._run_locked()
@@ -137,7 +148,7 @@ class Supervisor:
 
     def _run_locked(self) -> None:
         try:
-            end_leftovers(read_state(self.data_dir) or {}, LEFTOVERS_SECONDS)
+            self._take_over(read_state(self.data_dir) or {})
             self._record()
             self.stack.start()
             self._start_roles()
@@ -151,6 +162,15 @@ class Supervisor:
             raise
         finally:
             self._stop()
+
+    def _take_over(self, state: dict[str, Any]) -> None:
+        """End what a dead supervisor of this folder left; the processes of the folder that it was copied from continue."""
+        if is_copied(state, self._folder):
+            refusal = copy_refusal(state, self.data_dir)
+            if refusal is not None:
+                raise LocalStackError(refusal)
+        else:
+            end_leftovers(state, LEFTOVERS_SECONDS)
 
     def _heard(self, line: str) -> None:
         # Called by the threads that start the services, while `run` waits for all of them.
@@ -300,6 +320,7 @@ class Supervisor:
             "error": self._error,
             "misconfigured": self._is_misconfigured,
             "supervisor": own_identity(),
+            "folder": self._folder,
             "api": self.plan.api_url,
             **addresses,
             "secure": self.plan.is_secure,

@@ -109,6 +109,8 @@ def fault_of(arguments: list[str], *, is_whole: bool = True) -> str | None:
 def _fault_of_options(
     command: click.Command, context: click.Context, words: list[str], *, is_whole: bool = True
 ) -> str | None:
+    if {"--help", "-h"} & set(words):
+        return None
     try:
         values, left, _ = command.make_parser(context).parse_args(list(words))
     except click.UsageError as error:
@@ -117,16 +119,20 @@ def _fault_of_options(
         return f"{context.command_path}: {' '.join(left)} is too much"
     for param in command.params:
         value = values.get(param.name or "")
-        if is_whole and isinstance(param, click.Argument) and param.required and not _is_given(value):
-            return f"{context.command_path}: {param.human_readable_name} is missing"
+        if is_whole and param.required and not _is_given(value):
+            return f"{context.command_path}: {_name_of(param)} is missing"
         fault = _fault_of_value(param, value, context)
         if fault is not None:
             return fault
     return None
 
 
+def _name_of(param: click.Parameter) -> str:
+    return param.human_readable_name if isinstance(param, click.Argument) else param.opts[0]
+
+
 def _is_given(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, (tuple, list)) and len(value) > 0)
+    return isinstance(value, (str, int)) or (isinstance(value, (tuple, list)) and len(value) > 0)
 
 
 def _fault_of_value(param: click.Parameter, value: Any, context: click.Context) -> str | None:

@@ -29,7 +29,7 @@ WRITERS = {
 # They pass on what the ones above made, or what a record had.
 CARRIERS = {"api/cli/replay.py", "api/simulate/store.py", "connectors/kafka/producer.py", "streams/app.py"}
 # Records of a table's changelog, which are Faust's own and no events.
-CHANGELOGS = {"connectors/recovery/tables.py"}
+CHANGELOGS = {"connectors/recovery/changelogs.py", "connectors/recovery/tables.py"}
 # Records of aborted transactions, which are no events.
 FILLERS = {"connectors/repair/filling.py"}
 # A producer from outside, which may omit the attributes.

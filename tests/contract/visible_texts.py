@@ -27,6 +27,16 @@ _PROGRAMS = ("api", "connectors", "deploy", "schemas", "streams")
 _PAGES = ("api/dashboard", "api/readers", "api/core/plain_pages.py", "api/core/problems.py")
 _COMMANDS = ("api/cli", "api/command", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("api/*/cli_*.py")))
 
+# Modules with advice that is not raised.
+_ADVISING = (
+    "api/cli/checks.py",
+    "connectors/kafka/groups.py",
+    "connectors/kafka/positions.py",
+    "deploy/local",
+    "schemas/topics.py",
+    "streams/preflight.py",
+)
+
 # Words that a question or a language model's answer may have, and instructions to a model.
 _WORDS_OF_OTHERS = ("streams/queries/local_model.py", "streams/queries/words.py", "streams/jobs/decks.py")
 
@@ -137,6 +147,16 @@ def of_errors() -> Iterator[Text]:
                 yield Text(f"{path} {node.name}", text)
             elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
                 yield from (Text(f"{path}:{node.lineno}", text) for text in literals(node.exc))
+
+
+def of_advice() -> Iterator[Text]:
+    """What an operator is advised to do: the remedies of `doctor`, errors, the lines of the local stack, and runbooks."""
+    yield from of_errors()
+    for path, tree in _trees(*_ADVISING):
+        _drop_docstrings(tree)
+        yield from (Text(f"{path}", text) for text in literals(tree))
+    for page in sorted((ROOT / "docs" / "runbooks").glob("*.md")):
+        yield Text(page.name, page.read_text(encoding="utf-8"))
 
 
 def of_pages() -> Iterator[Text]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from confluent_kafka.admin import AdminClient, NewPartitions
+
 from highwater.connectors.chaos.changelogs import delete_changelogs
 from highwater.connectors.kafka.offsets import committed_offsets
+from highwater.connectors.verify.tables import changelog_of
 from highwater.deploy.local.state import read_state
 from highwater.streams.agents import GROUP
 from tests.acceptance.feeds.test_feeds import INGESTED, insights, rebuilt
@@ -64,3 +67,31 @@ def test_tables_without_a_changelog_are_refused_and_recovered(product: Product) 
     assert len(requests) == 1, (requests, finished)
     verified = json.loads(product.cli("verify", "--only", "tables", "--json").stdout)
     assert verified["differences"] == 0
+
+
+def test_a_changelog_with_more_partitions_is_recreated_from_the_events(product: Product) -> None:
+    """A worker refuses it and names the command; without the option nothing changes, with it the rows are as before."""
+    product.publish(INGESTED, insights("wide", 60))
+    product.subscribe("otto", ["wide"])
+    version = rebuilt(product, "otto")["cluster_version"]
+    product.publish(INGESTED, insights("wide", 10, first=60))
+    product.until(lambda: product.pending("otto")["pending"] == 10, "not counted")
+    product.until(lambda: is_committed(product), "the worker does not commit")
+    users = changelog_of("users")
+    admin = AdminClient(product.producer_config())
+    admin.create_partitions([NewPartitions(users, 12)])[users].result(20)
+    product.kill("worker")
+    product.until(lambda: f"{REMEDY} --recreate" in why_it_ends(product), "the number is not noticed", 180)
+
+    ends = product.ends(users)
+    refused = product.cli("recover-tables", check=False)
+    assert (refused.returncode, f"{REMEDY} --recreate" in refused.stderr) == (1, True)
+    assert product.ends(users) == ends
+    found = json.loads(product.cli("recover-tables", "--recreate", "--json").stdout)["recovered"]
+    assert [one["partition"] for one in found if one["table"] == "users"] == list(range(8))
+    assert sum(one["rows"] for one in found) >= 1
+    assert sorted(product.ends(users)) == list(range(8))
+    product.until_ready(180)
+    product.publish(INGESTED, insights("wide", 10, first=70))
+    product.until(lambda: product.pending("otto")["cluster_version"] == version + 1, "no rebuild at N", 120)
+    assert json.loads(product.cli("verify", "--only", "tables", "--json").stdout)["differences"] == 0

@@ -109,11 +109,15 @@ def private_dir() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def stack(private_dir: Path) -> Iterator[LocalStack]:
-    """One stack for the module; a test that ends parts starts them again."""
+    """One stack for the module, in a folder of unusual letters under a missing locale; a test that ends a part restarts it."""
     begun = time.monotonic()
-    with LocalStack(private_dir / "one") as running:
-        assert time.monotonic() - begun < 120
-        yield running
+    folder = private_dir / "ü ö'\"Ж%#=:$one"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LC_ALL", "xx_XX.UTF-8")
+        with LocalStack(folder) as running:
+            assert time.monotonic() - begun < 120
+            assert (folder / "kafka" / "data" / "meta.properties").is_file(), "the log is in the folder"
+            yield running
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.schemas.errors import UnavailableError
 from tests.conftest import Stack
 from tests.integration.children import SESSION_MS
+from tests.integration.commands import run
 from tests.integration.connecting import Reader, fresh, running, until
 from tests.integration.databases import allow_restarted
 from tests.integration.kafka.making import Case, names
@@ -446,8 +448,12 @@ async def test_a_handler_that_fails_on_everything_stops_partition_by_partition(c
     assert (await case.positions(), len(await case.dead())) == ({0: 99, 1: 20}, 99)
 
 
-async def test_a_recreated_topic_stops_the_consumer(case: Case, monkeypatch: pytest.MonkeyPatch):
-    """A topic that was deleted and recreated ends its consumer with one line, rather than being read at old positions."""
+async def test_a_recreated_topic_stops_the_consumer(
+    case: Case, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    """A topic that was deleted and recreated ends its consumer with one line, rather than being read at old positions. The
+    command in the line keeps every row and continues with the new events.
+    """
     monkeypatch.setattr(consumer, "TOPIC_IDS_SECONDS", 0.5)
     monkeypatch.setattr(admin_module, "TOPIC_IDS_SECONDS", 0.5)
     case.send(names(10), 0)
@@ -468,6 +474,12 @@ async def test_a_recreated_topic_stops_the_consumer(case: Case, monkeypatch: pyt
     assert names(10) == await case.stored()
     stop.set()
     await task
+    case.send(names(5, "b"), 0)
+    (command,) = re.findall(r"`highwater ([^`]+)`", member.problem or "")
+    done = await asyncio.to_thread(run, environment, *command.split())
+    assert done.returncode == 0, done.stderr
+    async with running(case.consumer()):
+        await case.all_stored(names(10) + names(5, "b"))
 
 
 async def test_a_topic_recreated_while_the_group_was_away_is_not_read(case: Case):

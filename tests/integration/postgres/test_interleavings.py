@@ -164,9 +164,10 @@ async def member(order: Interleaving, ground: Ground, number: int) -> None:
         try:
             async with connection.transaction():
                 if following is None:
-                    following = await positions.load(
+                    stored = await positions.load(
                         connection, GROUP, places, topic_ids={TOPIC: "id"}, lows=dict.fromkeys(places, 0)
                     )
+                    following = {place: one.next for place, one in stored.items()}
                 count = order.dice.randint(1, 2)
                 moved = {
                     place: following[place] + count for place in order.dice.sample(places, order.dice.randint(1, 2))

@@ -304,6 +304,23 @@ def test_into_another_topic_with_their_times(environment, stack):
     assert set(by_origin.values()) == {2}
 
 
+def test_a_file_is_published_in_another_installation(environment, tmp_path):
+    """`publish` takes the file of `replay`: the same events of each key again, in the order in which they arrived."""
+    mark, rows = published(environment, 40)
+    condition = f"value != null && value.channel_id.startsWith('{mark}')"
+    file = tmp_path / "insights.jsonl"
+    many = ("--limit", "1000000000")
+    assert run(environment, "replay", INSIGHTS, "--where", condition, *many, "--output", str(file)).returncode == 0
+    done = run(environment, "publish", INSIGHTS, str(file), "--json")
+    assert (done.returncode, json.loads(done.stdout)["published"]) == (0, len(rows)), done.stderr
+    values = [line["value"] for line in replayed(environment, INSIGHTS, "--where", condition, *many)]
+    by_channel = [(one["channel_id"], number, one) for number, one in enumerate(values)]
+    before, again = (
+        sorted(half, key=lambda one: one[:2]) for half in (by_channel[: len(rows)], by_channel[len(rows) :])
+    )
+    assert [one for *_, one in again] == [one for *_, one in before]
+
+
 def test_at_1x_records_come_as_far_apart_as_they_did(environment, stack):
     """Over all partitions in the order of their arrival, and not faster."""
     mark = fresh("pace")

@@ -35,6 +35,19 @@ def lines_of(*rows: bytes) -> Iterator[Line]:
     return iter_lines(io.BytesIO(b"\n".join(rows)))
 
 
+def test_a_record_of_replay_is_the_event_in_it():
+    """A line that `highwater replay` wrote gives the event of the record, and its time counts as the file's last one."""
+    event = json.loads(insight())
+    record = {"topic": TOPIC, "partition": 9, "offset": 7, "timestamp": "2026-01-01T00:00:00Z", "key": "c/d"}
+    line = Line(1, json.dumps({**record, "headers": {"ce_id": "1"}, "value": event}).encode())
+    plain = event_of(TOPIC, Line(1, insight()), shift_ms=0, embedding_dimensions=DIMENSIONS)
+    assert event_of(TOPIC, line, shift_ms=0, embedding_dimensions=DIMENSIONS) == plain
+    assert latest_ms(TOPIC, lambda: iter([line]), embedding_dimensions=DIMENSIONS) == 1000
+    undecodable = Line(1, json.dumps({**record, "headers": {}, "value": None, "undecodable": True}).encode())
+    with pytest.raises(InvalidEventError, match="no field"):
+        event_of(TOPIC, undecodable, shift_ms=0, embedding_dimensions=DIMENSIONS)
+
+
 def test_blank_lines_keep_their_numbers():
     """A line's number is the one an editor shows: blank lines count and are left out."""
     assert list(iter_lines(io.BytesIO(b"a\n\n  \nb\r\nc"))) == [(1, b"a\n"), (4, b"b\r\n"), (5, b"c")]

@@ -246,7 +246,7 @@ def test_the_command_refuses_what_cannot_be(arguments: list[str], status: int, s
 def test_without_a_file_the_command_says_which_setting_names_it(path: Path, monkeypatch, capsys) -> None:
     """A missing setting gives one line. If it names a missing file, `list` says which command creates it."""
     status, said = run(capsys, "list")
-    assert (status, "`highwater keys add`" in said) == (2, True)
+    assert (status, "`highwater keys add NAME --role ROLE`" in said) == (2, True)
     monkeypatch.delenv("HIGHWATER_API_KEYS_FILE")
     status, said = run(capsys, "list")
     assert (status, "HIGHWATER_API_KEYS_FILE is not set" in said) == (2, True)

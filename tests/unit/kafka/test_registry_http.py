@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from highwater.connectors.kafka import registry_http
 from highwater.connectors.kafka.registry_http import RegistryConnection, ask
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.access import RegistryAccess
@@ -89,3 +90,47 @@ def test_a_kept_connection_that_was_closed_is_replaced() -> None:
     with keeping_registry(answers=2) as (access, given), RegistryConnection(access) as connection:
         assert [connection.ask("GET", "schemas/ids/7") for _ in range(9)] == [{"id": 7}] * 9
         assert given == [2, 2, 2, 2, 1]
+
+
+@contextmanager
+def silent_registry(answers: int) -> Iterator[tuple[RegistryAccess, list[int]]]:
+    """One that answers this often on each connection and then keeps it open without a byte; the requests of each so far."""
+    asked: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve(connection: socket.socket) -> None:
+            number = len(asked) - 1
+            with connection:
+                while connection.recv(65_536):
+                    asked[number] += 1
+                    if asked[number] <= answers:
+                        connection.sendall(KEPT)
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:  # the test is over
+                    return
+                asked.append(0)
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield RegistryAccess.required(f"http://127.0.0.1:{server.getsockname()[1]}"), asked
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+
+
+def test_a_request_without_an_answer_on_a_kept_connection_is_repeated_on_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ends in time, also if the new connection is silent."""
+    monkeypatch.setattr(registry_http, "REQUEST_SECONDS", 0.2)
+    with silent_registry(answers=1) as (access, asked), RegistryConnection(access) as connection:
+        assert [connection.ask("GET", "schemas/ids/7") for _ in range(3)] == [{"id": 7}] * 3
+        assert asked == [2, 2, 1]
+    with silent_registry(answers=0) as (access, asked):
+        with pytest.raises(UnavailableError, match="timed out"):
+            ask(access, "GET", "schemas/ids/7")
+        assert asked == [1]
