@@ -41,6 +41,9 @@ ADVICE_EXECUTED = {
     "::test_garbage_stops_one_partition_and_the_printed_command_resumes_it",
     "recover-tables": "tests/chaos/feeds/test_lost_changelogs.py"
     "::test_a_changelog_with_more_partitions_is_recreated_from_the_events",
+    "repair-log": "tests/integration/kafka/test_truncation.py"
+    "::test_the_api_confirms_nothing_of_a_partition_that_lost_its_tail",
+    "history-check": "tests/acceptance/operating/test_history_check.py::test_a_history_of_the_product_has_no_violation",
     "keys add": "tests/unit/core/test_keys.py::test_no_key_is_lost_when_many_are_added_at_once",
 }
 # Advised commands that only read, and the roles, which run until they are stopped.
