@@ -195,7 +195,7 @@ class Works(Generic[WorkT, ChangeT]):
 
     async def hand_over(self, worker: int, *, now_ms: int) -> int:
         """No worker ends in order here."""
-        raise NotImplementedError
+        raise AssertionError(f"worker {worker} hands its work over at {now_ms}, which the scenarios never ask for")
 
     async def store(self, changes: Sequence[ChangeT]) -> list[WorkT | None]:
         """Changes in one transaction."""

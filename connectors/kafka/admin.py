@@ -217,6 +217,26 @@ class Admin:
         """
         return await asyncio.to_thread(self._log_ends, list(partitions))
 
+    async def log_ends_led(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Return one past the last offset of each partition that has a leader now.
+
+        Raises:
+            UnavailableError: the broker does not answer.
+        """
+        return await asyncio.to_thread(self._log_ends_led, list(partitions))
+
+    def _log_ends_led(self, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        found: dict[tuple[str, int], int] = {}
+        with self.asking("Kafka does not list offsets"):
+            asked = {TopicPartition(topic, partition): OffsetSpec.latest() for topic, partition in partitions}
+            for tp, future in self._admin.list_offsets(asked, request_timeout=REQUEST_SECONDS).items():
+                try:
+                    found[tp.topic, tp.partition] = future.result(REQUEST_SECONDS).offset
+                except KafkaException as error:
+                    if error.args[0].name() not in _PASSING:
+                        raise
+        return found
+
     def _log_ends(self, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
         with self.asking("Kafka does not list offsets"):
             return self._offsets(partitions, OffsetSpec.latest())

@@ -185,7 +185,8 @@ async def look(
     for place, next_ in (positions or {}).items():
         if place[0] not in foreign:
             highest[place] = max(next_, highest.get(place, 0))
-    ends = await admin.log_ends(highest) if highest else {}
+    # A partition without a leader holds nobody up: nothing can be written to it, and its consumers compare when it has one.
+    ends = await admin.log_ends_led(highest) if highest else {}
     beyond = beyond_end(highest, ends)
     async with transaction(pool) as tx:
         await note(tx, found_by, [(place, end, highest[place]) for place, end in beyond.items()], now_ms)
