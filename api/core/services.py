@@ -272,7 +272,7 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         return AsyncProducer(client, client_id="highwater-api", on_given_again=log_state.compare_again)
 
     # Connectors catch up; this process has no sinks.
-    comparison = Comparison(settings, admin, Registry(settings.registry_access()).codec, clock)
+    comparison = Comparison(settings, admin, lambda: Registry(settings.registry_access()).codec(), clock)
     checked = DatabaseCheck(settings.database, settings.database_silence_seconds, comparison)
     database = Part(
         "database",

@@ -120,13 +120,14 @@ async def test_inputs_that_the_log_lost_are_no_difference():
     record = Record(*sent.position, NOON, sent.key, sent.value, list(sent.headers))
     decision = next(one for one in DECISIONS if one.topic == topic)
     gone, other = ("feeds.channel-advanced", record.partition), ("feeds.channel-advanced", record.partition + 1)
+    lost_text = "the log of feeds.channel-advanced no longer has its beginning"
     stands, lost, planted = (Checked("decisions", topic) for _ in range(3))
-    judge_one(stands, decision, record, sent.event or {}, driver.told, RULES, {gone})
+    judge_one(stands, decision, record, sent.event or {}, driver.told, RULES, {gone: lost_text})
     assert (stands.compared, stands.differences_count, stands.left_out) == (1, 0, {})
-    judge_one(lost, decision, record, {**(sent.event or {}), "head": 9}, driver.told, RULES, {gone})
+    judge_one(lost, decision, record, {**(sent.event or {}), "head": 9}, driver.told, RULES, {gone: lost_text})
     assert (lost.compared, lost.differences_count) == (0, 0)
-    assert list(lost.left_out) == ["its inputs: the log of feeds.channel-advanced no longer has its beginning"]
-    judge_one(planted, decision, record, {**(sent.event or {}), "head": 9}, driver.told, RULES, {other})
+    assert list(lost.left_out) == [f"its inputs: {lost_text}"]
+    judge_one(planted, decision, record, {**(sent.event or {}), "head": 9}, driver.told, RULES, {other: lost_text})
     assert (planted.compared, planted.differences_count) == (1, 1)
 
 
