@@ -25,6 +25,7 @@ from highwater.schemas.positions import Position
 from highwater.streams.queries.runs import Run
 from highwater.streams.queries.states import Status
 from tests.integration.api_server import Api, Seeds, eventually, running_api, wait_until
+from tests.integration.databases import allow_restarted
 from tests.integration.queries.pipeline import STAGE_TOPIC, complete, new_id, publish, stage_event, store_run
 
 ADA, BOB = "33333333-3333-4333-8333-333333333333", "44444444-4444-4444-8444-444444444444"
@@ -474,6 +475,7 @@ async def test_with_postgresql_away_pushes_wait(own_settings, stack, seeds, code
             finally:
                 if not stack.local.process("database").is_alive():
                     await asyncio.to_thread(stack.local.start_part, "database")
+                await allow_restarted(stack.database)
 
 
 async def test_with_kafka_away_pushes_follow(own_settings, stack, seeds, codec):
