@@ -31,32 +31,31 @@ class Remake:
     """The statements of one topic.
 
     Args:
-        select: returns the fields of each event, in the order in which they are published. With `move` it gets the lost
+        select: returns the fields of each event, in the order in which they are published. With `moves` it gets the lost
             positions as texts and also returns `position`, else the time in ms since 1970 of the last record that is left.
         left_out: what cannot be recreated, for the operator.
-        move: $1 former positions, $2 new ones, as texts, $3 the broker's times of these in ms since 1970; None if rows keep none.
-        more_moves: further statements of the same arguments.
+        moves: $1 former positions, $2 new ones, as texts, $3 the broker's times of these in ms since 1970; empty if the rows
+            keep no positions.
         event: makes the event of a row; its columns are the fields if it is left out.
     """
 
     select: str
     left_out: str
-    move: str | None = None
-    more_moves: Sequence[str] = ()
+    moves: Sequence[str] = ()
     event: Callable[[Row], Mapping[str, Any]] = _fields_of
 
     async def remade(self, tx: Connection, positions: Sequence[Position], since_ms: int) -> list[Remade]:
         """Return the events that the state still has of lost positions, or since a time (of all partitions)."""
-        if self.move is None:
+        if not self.moves:
             return [Remade(None, self.event(row)) for row in await tx.fetch(self.select, since_ms)]
         rows = await tx.fetch(self.select, list(map(str, positions)))
         return [Remade(parse_position(row["position"]), self.event(row)) for row in rows]
 
-    async def moved(self, tx: Connection, moves: Mapping[Position, AcceptedRecord]) -> None:
+    async def moved(self, tx: Connection, moved: Mapping[Position, AcceptedRecord]) -> None:
         """Give rows their new positions and the times of these."""
-        times = [accepted.arrived_ms for accepted in moves.values()]
-        for statement in () if self.move is None else (self.move, *self.more_moves):
-            await tx.execute(statement, list(map(str, moves)), list(map(str, moves.values())), times)
+        times = [accepted.arrived_ms for accepted in moved.values()]
+        for statement in self.moves:
+            await tx.execute(statement, list(map(str, moved)), list(map(str, moved.values())), times)
 
 
 # Of topics without a remake.

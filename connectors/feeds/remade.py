@@ -21,8 +21,7 @@ REMAKES: Final[Mapping[str, Remake]] = {
     INSIGHT_INGESTED: Remake(
         QUERIES["remade_insights"],
         "repeats of insights, events that became dead letters, texts of retracted insights, vectors of producers",
-        QUERIES["move_insights"],
-        (QUERIES["move_channels"],),
+        (QUERIES["move_insights"], QUERIES["move_channels"]),
         event=_insight,
     ),
     INSIGHT_RETRACTED: Remake(QUERIES["remade_retractions"], "retractions of unknown insights"),

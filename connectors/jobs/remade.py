@@ -10,5 +10,5 @@ from highwater.connectors.remaking import Remake
 from highwater.schemas.jobs import JOB_SUBMITTED
 
 REMAKES: Final[Mapping[str, Remake]] = {
-    JOB_SUBMITTED: Remake(QUERIES["remade_jobs"], "repeats of jobs, and dead letters", QUERIES["move_jobs"])
+    JOB_SUBMITTED: Remake(QUERIES["remade_jobs"], "repeats of jobs, and dead letters", (QUERIES["move_jobs"],))
 }

@@ -160,6 +160,28 @@ def of_place(truncations: Iterable[Truncation], place: Place, offset: int) -> Tr
     return next((one for one in found if one.is_open), found[0] if found else None)
 
 
+async def highest_positions(
+    admin: Admin, pool: asyncpg.Pool[asyncpg.Record], positions: Mapping[Place, int]
+) -> dict[Place, int]:
+    """Return the highest position of any group in each partition, in the topics that exist now.
+
+    `positions` are those of a reader that stores none in PostgreSQL; of a topic that was recreated they are left out.
+
+    Raises:
+        UnavailableError: Kafka or PostgreSQL does not answer.
+    """
+    rows = await fetched(pool, QUERIES["highest_positions"])
+    ids = await admin.topic_ids_lately({row["topic"] for row in rows})
+    highest = {
+        (row["topic"], row["partition"]): row["next"] for row in rows if ids.get(row["topic"]) == row["topic_id"]
+    }
+    recreated = {row["topic"] for row in rows if ids.get(row["topic"]) != row["topic_id"]}
+    for place, next_ in positions.items():
+        if place[0] not in recreated:
+            highest[place] = max(next_, highest.get(place, 0))
+    return highest
+
+
 async def look(
     admin: Admin,
     pool: asyncpg.Pool[asyncpg.Record],
@@ -171,20 +193,12 @@ async def look(
 
     A process does this before it reads or publishes anything: after a start of everything, nobody else has.
 
-    `positions` are those of a reader that stores none in PostgreSQL; they are compared, too.
+    `positions`: as of `highest_positions`.
 
     Raises:
         UnavailableError: Kafka or PostgreSQL does not answer.
     """
-    rows = await fetched(pool, QUERIES["highest_positions"])
-    ids = await admin.topic_ids_lately({row["topic"] for row in rows})
-    highest = {
-        (row["topic"], row["partition"]): row["next"] for row in rows if ids.get(row["topic"]) == row["topic_id"]
-    }
-    foreign = {row["topic"] for row in rows if ids.get(row["topic"]) != row["topic_id"]}  # recreated: another log
-    for place, next_ in (positions or {}).items():
-        if place[0] not in foreign:
-            highest[place] = max(next_, highest.get(place, 0))
+    highest = await highest_positions(admin, pool, positions or {})
     # A partition without a leader holds nobody up: nothing can be written to it, and its consumers compare when it has one.
     ends = await admin.log_ends_led(highest) if highest else {}
     beyond = beyond_end(highest, ends)

@@ -19,13 +19,17 @@ from highwater.schemas.league import (
 
 _EARLIER = "events that a later one of the same subject replaced, and dead letters"
 REMAKES: Final[Mapping[str, Remake]] = {
-    MATCH_SCHEDULED: Remake(QUERIES["remade_schedules"], _EARLIER, QUERIES["move_schedules"]),
-    MATCH_UPDATED: Remake(QUERIES["remade_scores"], f"scores of finished matches, {_EARLIER}", QUERIES["move_scores"]),
-    MATCH_FINALIZED: Remake(QUERIES["remade_results"], _EARLIER, QUERIES["move_results"]),
-    VOTE_CAST: Remake(QUERIES["remade_votes"], _EARLIER, QUERIES["move_votes"], (QUERIES["move_vote_counts"],)),
-    PREDICTION_MADE: Remake(QUERIES["remade_predictions"], _EARLIER, QUERIES["move_predictions"]),
-    COMMENT_POSTED: Remake(
-        QUERIES["remade_comments"], "comments beyond the latest of a match, and dead letters", QUERIES["move_comments"]
+    MATCH_SCHEDULED: Remake(QUERIES["remade_schedules"], _EARLIER, (QUERIES["move_schedules"],)),
+    MATCH_UPDATED: Remake(
+        QUERIES["remade_scores"], f"scores of finished matches, {_EARLIER}", (QUERIES["move_scores"],)
     ),
-    AD_CHANGED: Remake(QUERIES["remade_ads"], _EARLIER, QUERIES["move_ads"]),
+    MATCH_FINALIZED: Remake(QUERIES["remade_results"], _EARLIER, (QUERIES["move_results"],)),
+    VOTE_CAST: Remake(QUERIES["remade_votes"], _EARLIER, (QUERIES["move_votes"], QUERIES["move_vote_counts"])),
+    PREDICTION_MADE: Remake(QUERIES["remade_predictions"], _EARLIER, (QUERIES["move_predictions"],)),
+    COMMENT_POSTED: Remake(
+        QUERIES["remade_comments"],
+        "comments beyond the latest of a match, and dead letters",
+        (QUERIES["move_comments"],),
+    ),
+    AD_CHANGED: Remake(QUERIES["remade_ads"], _EARLIER, (QUERIES["move_ads"],)),
 }

@@ -10,5 +10,7 @@ from highwater.connectors.remaking import Remake
 from highwater.schemas.queries import QUERY_SUBMITTED
 
 REMAKES: Final[Mapping[str, Remake]] = {
-    QUERY_SUBMITTED: Remake(QUERIES["remade_queries"], "repeats of queries, and dead letters", QUERIES["move_queries"])
+    QUERY_SUBMITTED: Remake(
+        QUERIES["remade_queries"], "repeats of queries, and dead letters", (QUERIES["move_queries"],)
+    )
 }

@@ -1,9 +1,4 @@
--- name: highest_of_places
-SELECT p.topic, p.partition, max(p.next) AS next
-FROM positions AS p JOIN unnest($1::text[], $2::int[]) AS place (topic, partition) USING (topic, partition)
-GROUP BY p.topic, p.partition
-
--- Groups go on behind what was filled up, where nothing is; the epochs were those of lost records. $3 first lost offset, $4 one past
+-- Groups continue behind what was filled up, where nothing is; the epochs were those of lost records. $3 first lost offset, $4 one past
 -- the last that is not given again
 -- name: go_on_behind
 UPDATE positions SET next = CASE WHEN next >= $3 THEN greatest(next, $4) ELSE next END, leader_epoch = NULL, epoch_at = NULL

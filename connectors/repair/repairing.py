@@ -19,8 +19,8 @@ from highwater.connectors.kafka.offsets import committed_offsets
 from highwater.connectors.kafka.producer import AcceptedRecord, AsyncProducer, accepted
 from highwater.connectors.kafka.reading import open_reader, read_spans
 from highwater.connectors.kafka.records import Record
-from highwater.connectors.kafka.truncation import Truncation, look
-from highwater.connectors.postgres.pool import fetched, transaction
+from highwater.connectors.kafka.truncation import Truncation, highest_positions, look
+from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.remaking import Remade, Remake, left_out_of
 from highwater.connectors.repair.filling import fill_up
 from highwater.connectors.repair.statements import QUERIES
@@ -99,8 +99,7 @@ async def plan_repairs(context: ProcessContext, remakes: Mapping[str, Remake]) -
     """
     committed = await asyncio.to_thread(committed_offsets, context.client, WORKER_KAFKA_GROUP)
     losses = await look(context.admin, context.pool, FOUND_BY, context.clock(), committed)
-    rows = await fetched(context.pool, QUERIES["highest_of_places"], *_columns(loss.place for loss in losses))
-    highest = {(row["topic"], row["partition"]): row["next"] for row in rows}
+    highest = await highest_positions(context.admin, context.pool, committed)
     ranges = await context.admin.log_ranges([loss.place for loss in losses]) if losses else {}
     return [
         await _plan(context, remakes, loss, ranges[loss.place], max(loss.next, highest.get(loss.place, 0)))
@@ -116,11 +115,6 @@ def missing_of(plan: Plan) -> int:
     return len(lost - {one.position for one in plan.remade} - plan.done.keys())
 
 
-def _columns(places: Any) -> tuple[list[str], list[int]]:
-    found = list(places)
-    return [topic for topic, _ in found], [partition for _, partition in found]
-
-
 async def _plan(
     context: ProcessContext, remakes: Mapping[str, Remake], loss: Truncation, span: LogRange, given: int
 ) -> Plan:
@@ -128,8 +122,11 @@ async def _plan(
     left = [record for record in records if record.offset < loss.end_offset]
     after = [record for record in records if record.offset >= loss.end_offset]
     done = {origin: accepted(*record[:4]) for record in after if (origin := _origin(record)) is not None}
-    standing = [record for record in after if record.offset < given and record.position not in done]
-    standing = [record for record in standing if record.topic not in _OBSOLETE]
+    standing = (
+        []
+        if loss.topic in _OBSOLETE
+        else [record for record in after if record.offset < given and record.position not in done]
+    )
     since_ms = left[-1].arrived_ms if left else 0
     remade = await _remade(context, remakes.get(loss.topic), loss, given, since_ms)
     return Plan(
@@ -164,7 +161,7 @@ async def _remade(
     lost = [Position(loss.topic, loss.partition, offset) for offset in range(loss.end_offset, given)]
     found: list[Remade] = []
     async with transaction(context.pool) as tx:
-        for first in range(0, len(lost), _POSITIONS_MAX) if remake.move is not None else (0,):
+        for first in range(0, len(lost), _POSITIONS_MAX) if remake.moves else (0,):
             found += await remake.remade(tx, lost[first : first + _POSITIONS_MAX], since_ms)
     topic = TOPICS[loss.topic]
     return [

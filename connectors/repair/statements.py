@@ -11,7 +11,6 @@ from highwater.connectors.postgres.sql_files import load_statements
 class Statements(TypedDict):
     """Each is the text of a statement."""
 
-    highest_of_places: str
     go_on_behind: str
     close_truncation: str
 
