@@ -7,11 +7,13 @@ before offsets moved are forgotten: they are read again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from aiokafka.consumer.fetcher import FetchResult
-from aiokafka.errors import ConsumerStoppedError
+from aiokafka.consumer.fetcher import FetchError, FetchResult
+from aiokafka.errors import ConsumerStoppedError, NoOffsetForPartitionError, for_code
+from aiokafka.protocol.commit import OffsetFetchRequest
 from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import ConsumerMessage
 
@@ -58,6 +60,12 @@ class Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     The library unpacks everything that was fetched: of a backlog of small records that is hundreds of MB per partition.
     """
 
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        consumer = super()._create_worker_consumer(transport)
+        client = consumer._client  # noqa: SLF001 (the client is not to be had otherwise)
+        client.send = partial(refused_as_a_whole, client.send)
+        return consumer
+
     async def _fetch_records(
         self,
         consumer: Any,
@@ -75,7 +83,9 @@ class Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             while True:
                 if fetcher._subscriptions.reassignment_in_progress:  # noqa: SLF001
                     await fetcher._subscriptions.wait_for_assignment()  # noqa: SLF001
-                found = await _unpacked(fetcher, active_partitions, self.consumer.folded_topics)
+                found = await _unpacked(
+                    fetcher, active_partitions, self.consumer.folded_topics, self.consumer.app.tables.changelog_topics
+                )
                 left = ends_at - monotonic_seconds()
                 if found or left <= 0:
                     return found
@@ -87,10 +97,25 @@ class Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
                 waiter.result()  # a refusal of the broker
 
 
-async def _unpacked(fetcher: Any, partitions: Any, folded_topics: Collection[str]) -> dict[Any, Any]:
+async def refused_as_a_whole(send: Callable[..., Awaitable[Any]], node_id: Any, request: Any, **options: Any) -> Any:
+    """Return the answer to a request; a refusal of a whole request for committed offsets is raised, so that it is asked again.
+
+    The client looks at the errors of partitions only. A coordinator that is loading or has moved answers without partitions (from
+    version 2 of OffsetFetch on, KIP-88), and the client would take that for a group without committed offsets.
+    """
+    answer = await send(node_id, request, **options)
+    if request.API_KEY == OffsetFetchRequest.API_KEY and getattr(answer, "error_code", 0):  # version 1 has none
+        raise for_code(answer.error_code)
+    return answer
+
+
+async def _unpacked(
+    fetcher: Any, partitions: Any, folded_topics: Collection[str], changelogs: Collection[str]
+) -> dict[Any, Any]:
     """Return fetched records by partition; an error of the broker is raised once no other records are found.
 
-    Those of folded topics stay as the parser returns them, without a client object for each.
+    Those of folded topics stay as the parser returns them, without a client object for each. A changelog has no committed
+    offset: it has no position from its assignment until recovery seeks, and a fetch that began earlier may ask for it.
     """
     found: dict[Any, Any] = {}
     packed = fetcher._records  # noqa: SLF001
@@ -100,6 +125,8 @@ async def _unpacked(fetcher: Any, partitions: Any, folded_topics: Collection[str
                 del packed[place]
             continue
         fetched = packed[place]
+        if place.topic in changelogs and isinstance(fetched, FetchError) and _is_without_offset(fetched):
+            continue
         if not isinstance(fetched, FetchResult):
             return found or await fetcher.fetched_records({place})
         if place.topic in folded_topics and fetched.has_more():
@@ -111,6 +138,10 @@ async def _unpacked(fetcher: Any, partitions: Any, folded_topics: Collection[str
         if records:
             found[place] = records
     return found
+
+
+def _is_without_offset(failed: Any) -> bool:
+    return isinstance(failed._error, NoOffsetForPartitionError)  # noqa: SLF001 (the client has no other door)
 
 
 def _as_it_is(_place: Any, record: Any) -> Any:

@@ -129,7 +129,7 @@ class Product:
             env=self.environment, capture_output=True, text=True, input=stdin, timeout=timeout_seconds, check=False,
         )  # fmt: skip
         if check:
-            assert done.returncode == 0, f"highwater {' '.join(arguments)}: {done.stderr[-2000:]}"
+            assert done.returncode == 0, f"highwater {' '.join(arguments)}: {done.stderr[-2000:]}{done.stdout[-2000:]}"
         return done
 
     def publish(self, topic: str, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -7,10 +7,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka.client import AIOKafkaClient
+from aiokafka.consumer.fetcher import Fetcher, FetchError
+from aiokafka.consumer.subscription_state import SubscriptionState
+from aiokafka.errors import GroupLoadInProgressError, NoOffsetForPartitionError
+from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v1, OffsetFetchResponse_v3
 from faust.types import TP
 
 from highwater.streams.app import _Consumer
 from highwater.streams.folding import Handover
+from highwater.streams.folding_consumer import _unpacked, refused_as_a_whole
 
 
 class Message:
@@ -135,3 +141,35 @@ async def test_a_consumer_to_which_nothing_comes_fetches_less_often():
     for _ in range(2):
         await consumer._getmany({PLACE}, 5.0)
     assert consumer._thread.waits == [0.2] * 21 + [0.8] * 10 + [0.2]
+
+
+@pytest.mark.parametrize(("topic", "is_passed_over"), [("users-changelog", True), ("feeds.channel-advanced", False)])
+async def test_a_changelog_waits_for_its_seek(topic: str, is_passed_over: bool):
+    """A fetch from before a rebalance asks for changelogs that recovery has not sought yet; a group without an offset ends it."""
+    failed, place = TP(topic, 6), TP("channels-changelog", 1)
+    assigned = SubscriptionState()
+    assigned.assign_from_user([failed, place])
+    fetcher = Fetcher(AIOKafkaClient(bootstrap_servers="127.0.0.1:1"), assigned, auto_offset_reset="none")
+    fetcher._records[failed] = FetchError(error=NoOffsetForPartitionError(failed), backoff=0)
+    try:
+        unpacked = _unpacked(fetcher, {failed, place}, (), {"users-changelog", "channels-changelog"})
+        if is_passed_over:
+            assert await unpacked == {}
+        else:
+            with pytest.raises(NoOffsetForPartitionError):
+                await unpacked
+    finally:
+        await fetcher.close()
+
+
+async def test_a_coordinator_that_loads_is_not_a_group_without_offsets():
+    """Its answer has one error and no partition: it is raised, and the client asks again; other answers pass."""
+    answers = iter([OffsetFetchResponse_v3(0, [], GroupLoadInProgressError.errno), known := OffsetFetchResponse_v1([])])
+
+    async def send(_node: int, _request: object) -> object:
+        return next(answers)
+
+    request = OffsetFetchRequest("highwater-feeds", [("streams.tick", [0])])
+    with pytest.raises(GroupLoadInProgressError):
+        await refused_as_a_whole(send, 1, request)
+    assert await refused_as_a_whole(send, 1, request) is known
