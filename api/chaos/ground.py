@@ -27,7 +27,7 @@ from highwater.connectors.chaos import truths
 from highwater.connectors.chaos.changelogs import delete_changelogs
 from highwater.connectors.postgres.pool import Connection, open_connection
 from highwater.deploy.local import control
-from highwater.deploy.local.part import Addresses
+from highwater.deploy.local.part import STOP_LIMIT, Addresses
 from highwater.deploy.local.process import Command, ManagedProcess
 from highwater.deploy.local.stack import LocalStack
 from highwater.deploy.local.state import read_state
@@ -49,7 +49,6 @@ TICK_SECONDS = 1.0
 _PROXY_PORT_FIRST = 19_092
 _LOOK_SECONDS = 0.1
 START_SECONDS_MAX = 240.0
-_STOP_SECONDS_MAX = 60.0
 _KILLED_SECONDS_MAX = 10.0
 
 MakePlan = Callable[[Settings, Mapping[str, str]], Plan]
@@ -154,7 +153,7 @@ class Ground:
 
         thread = threading.Thread(target=run, name="supervisor", daemon=True)
         thread.start()
-        opened.callback(thread.join, _STOP_SECONDS_MAX)
+        opened.callback(thread.join, STOP_LIMIT.total_seconds_max)
         opened.callback(supervisor.request_stop)
 
     @property
@@ -295,7 +294,7 @@ class Ground:
 
     def stop_second(self, name: str) -> None:
         """Stop it gracefully."""
-        self._second[name].stop(_STOP_SECONDS_MAX)
+        self._second[name].stop(STOP_LIMIT)
 
     def kill_second(self, name: str) -> None:
         """Kill it."""

@@ -22,7 +22,6 @@ _PORT_FIRST = 19_432
 _TOOL_LIMIT = WorkLimit(quiet_seconds_max=60.0, total_seconds_max=0.5 * HOUR_SECONDS)
 _FOLLOWS_SECONDS_MAX = 60.0
 _PROMOTE_SECONDS_MAX = 60.0
-_STOP_SECONDS_MAX = 30.0
 
 
 class Standby:
@@ -54,7 +53,7 @@ class Standby:
 
     def hold(self) -> None:
         """Stop the standby, so that it misses what follows."""
-        self._process.stop(_STOP_SECONDS_MAX)
+        self._process.stop(_TOOL_LIMIT)
 
     def take_over(self) -> None:
         """Kill the server, and start the standby in its place."""

@@ -23,7 +23,6 @@ from highwater.deploy.local.process import Command
 from highwater.deploy.local.registry import Registry
 from highwater.streams.progress import HOUR_SECONDS, Progress, WorkLimit
 
-STOP_SECONDS_MAX = 90.0  # a program writes its archive when it is stopped; 8 s were observed for the larger one
 WRITE_LIMIT = WorkLimit(quiet_seconds_max=90.0, total_seconds_max=0.5 * HOUR_SECONDS, processor_seconds_min=0.5)
 POLL_SECONDS = 0.2
 
@@ -68,7 +67,7 @@ def _record(part: Part, base: Path, archive: Path) -> None:
                 raise part.process.failure("did not start, so it could not be archived")
             time.sleep(POLL_SECONDS)
     finally:
-        part.process.stop(STOP_SECONDS_MAX)
+        part.process.stop(WRITE_LIMIT)  # it writes its archive when it is stopped
     if not unfinished.exists():
         raise part.process.failure("wrote no archive")
     unfinished.replace(archive)

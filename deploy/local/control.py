@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,12 @@ from highwater.deploy.local.stack_secrets import hidden_password
 from highwater.deploy.local.state import living, read_state
 from highwater.deploy.local.supervisor import Plan
 from highwater.deploy.local.watched import READY_STATES, State
+from highwater.streams.progress import HOUR_SECONDS, Progress, Work, WorkLimit, work_of
 
 LOG_NAME = "supervisor.log"
-STOP_SECONDS_MAX = 90.0  # the roles' grace, then each service's
+# A supervisor that stops everything looks many times a second whether a part has ended, and gives each part its own limit.
+# One that does nothing for this long is stopped itself.
+STOP_LIMIT = WorkLimit(quiet_seconds_max=60.0, total_seconds_max=HOUR_SECONDS)
 KILLED_SECONDS_MAX = 10.0
 DYING_SECONDS_MAX = 2.0  # from SIGKILL to the release of the lock, milliseconds on an idle machine
 POLL_SECONDS = 0.1
@@ -111,7 +115,7 @@ def _await_ready(plan: Plan, identity: dict[str, Any], progress: _Progress) -> d
     raise PartFailedError("supervisor", "ended while starting", _log_lines(data_dir))
 
 
-def stop(data_dir: Path, time_limit_seconds: float = STOP_SECONDS_MAX) -> bool:
+def stop(data_dir: Path) -> bool:
     """Stop the supervisor of a data folder with all that it runs; return whether there was one.
 
     Raises:
@@ -131,9 +135,9 @@ def stop(data_dir: Path, time_limit_seconds: float = STOP_SECONDS_MAX) -> bool:
     if supervisor is None:
         return False
     supervisor.send_signal(signal.SIGTERM)
-    if not _is_released(data_dir, time_limit_seconds):
+    if not _is_released(data_dir, STOP_LIMIT, partial(work_of, supervisor.pid)):
         supervisor.send_signal(signal.SIGKILL)  # its children die with it
-        _is_released(data_dir, KILLED_SECONDS_MAX)
+        _is_released(data_dir, WorkLimit(KILLED_SECONDS_MAX, KILLED_SECONDS_MAX), Work)
     return True
 
 
@@ -232,10 +236,10 @@ def _counts_as_up(part: Mapping[str, Any]) -> bool:
     return part["state"] in READY_STATES
 
 
-def _is_released(data_dir: Path, time_limit_seconds: float) -> bool:
-    deadline = time.monotonic() + time_limit_seconds
+def _is_released(data_dir: Path, limit: WorkLimit, work: Callable[[], Work]) -> bool:
+    progress = Progress(limit, time.monotonic())
     while is_held(data_dir):
-        if time.monotonic() > deadline:
+        if progress.why_over(work, time.monotonic()) is not None:
             return False
         time.sleep(POLL_SECONDS)
     return True

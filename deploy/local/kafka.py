@@ -155,8 +155,6 @@ class Kafka(Part):
     name: ClassVar[str] = "kafka"
     node: ClassVar[int] = 1
     brokers = 1  # how many there are
-    # A clean shutdown flushes and closes every segment; after a kill the next start recovers the open ones.
-    grace_seconds: ClassVar[float] = 20.0
     _port = 0
     _controller_port = 0
     # The ports of the second listener, and of the proxy in front of it; None: there is none.

@@ -97,13 +97,16 @@ def service_of(part: str) -> str:
 # cores gets 3.4 s; an idle JVM uses 1 to 2.5 s for itself.
 START_LIMIT = WorkLimit(quiet_seconds_max=120.0, total_seconds_max=2 * HOUR_SECONDS, processor_seconds_min=3.0)
 
+# One that is asked to end is killed only when it does nothing: a kill under load costs it a recovery, which was seen to take
+# longer than its orderly end. Idle threads of Kafka use .2 s in the 20 silent seconds; ten minutes are for one that never ends.
+STOP_LIMIT = WorkLimit(quiet_seconds_max=20.0, total_seconds_max=600.0, processor_seconds_min=0.5)
+
 
 class Part(ABC):
     """One embedded server. Ports are chosen first, then it is prepared, started and probed."""
 
     name: ClassVar[str]  # the key of its address in status
     is_kept: ClassVar[bool] = True  # whether the others make no sense without its data
-    grace_seconds: ClassVar[float] = 15.0  # time to end by itself before it is killed
 
     def __init__(self, data_dir: Path, ports: PortBook, certificates: Certificates | None = None) -> None:
         """`certificates` are those of a stack with TLS; without them it runs without TLS."""

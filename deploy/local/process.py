@@ -160,12 +160,9 @@ class ManagedProcess:
         """
         self.start(command)
         program = Path(command.argv[0]).name
-        progress = Progress(limit, time.monotonic())
-        while self.is_alive():
-            if (reason := progress.why_over(self.work, time.monotonic())) is not None:
-                self.kill()
-                raise self.failure(f"{program} {reason}")
-            time.sleep(_END_POLL_SECONDS)
+        if (reason := self._wait(limit)) is not None:
+            self.kill()
+            raise self.failure(f"{program} {reason}")
         status = self.exit_status() or 0
         if status != 0:
             raise self.failure(f"{program} {describe_exit(status)}")
@@ -175,12 +172,12 @@ class ManagedProcess:
         if self._process is not None and self.is_alive():
             os.kill(self._process.pid, self._stop_signal)
 
-    def stop(self, grace_seconds: float) -> None:
-        """Ask the program to end; after grace_seconds end it. Nothing of its group is left afterwards."""
+    def stop(self, limit: WorkLimit) -> None:
+        """Ask the program to end; after the limit end it. Nothing of its group is left afterwards."""
         if self._process is None:
             return
         self.begin_stop()
-        self._wait(grace_seconds)
+        self._wait(limit)
         self.kill()
 
     def kill(self) -> None:
@@ -194,11 +191,14 @@ class ManagedProcess:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(KILL_WAIT_SECONDS)
 
-    def _wait(self, seconds: float) -> None:
-        """Wait for the end of the program."""
-        deadline = time.monotonic() + seconds
-        while self.is_alive() and time.monotonic() < deadline:
+    def _wait(self, limit: WorkLimit) -> str | None:
+        """Wait for the end of the program; return why the wait was given up, None if it has ended."""
+        progress = Progress(limit, time.monotonic())
+        while self.is_alive():
+            if (reason := progress.why_over(self.work, time.monotonic())) is not None:
+                return reason
             time.sleep(_END_POLL_SECONDS)
+        return None
 
     def rotate(self) -> None:
         """Rotate the log if it has grown too large."""

@@ -23,7 +23,7 @@ from highwater.deploy.local.errors import LocalStackError, PartFailedError, Star
 from highwater.deploy.local.kafka import KINDS as BROKERS
 from highwater.deploy.local.kafka import Kafka
 from highwater.deploy.local.open_files import allow_open_files
-from highwater.deploy.local.part import START_LIMIT, Addresses, Part, service_of, with_settings
+from highwater.deploy.local.part import START_LIMIT, STOP_LIMIT, Addresses, Part, service_of, with_settings
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.postgres import Postgres
 from highwater.deploy.local.probes import probe_service
@@ -179,7 +179,7 @@ class LocalStack:
             # Brokers end together: the last of three would wait in vain for the others to take over its partitions.
             for other in self.names_of(service_of(part.name)):
                 self.process(other).begin_stop()
-            part.process.stop(part.grace_seconds)
+            part.process.stop(STOP_LIMIT)
         if self._relay is not None:
             self._relay.stop()
 
@@ -206,7 +206,7 @@ class LocalStack:
     def stop_part(self, name: str) -> None:
         """Stop a service gracefully."""
         part = self.part(name)
-        part.process.stop(part.grace_seconds)
+        part.process.stop(STOP_LIMIT)
 
     def launch_part(self, name: str) -> None:
         """Start a service again on its previous port, without waiting until it answers."""

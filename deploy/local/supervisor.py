@@ -35,8 +35,10 @@ from highwater.deploy.local.state import (
     write_state,
 )
 from highwater.deploy.local.watched import MISCONFIGURED_STATUS, State, Watched
+from highwater.streams.progress import WorkLimit
 
-ROLE_GRACE_SECONDS = 15.0  # to finish a batch and commit; all roles have it at the same time
+# To finish a batch and commit; all roles have it at the same time. One that is killed repeats its batch, nothing else.
+ROLE_GRACE_SECONDS = 15.0
 # After this long a service or role is called late: a complete cold start takes a tenth of it on two idle cores, and
 # half of it on busy ones.
 LATE_SECONDS = 480.0
@@ -294,7 +296,8 @@ class Supervisor:
             process.begin_stop()
         deadline = time.monotonic() + ROLE_GRACE_SECONDS
         for process in processes:
-            process.stop(max(0.0, deadline - time.monotonic()))
+            left = max(0.0, deadline - time.monotonic())
+            process.stop(WorkLimit(left, left))
         self.stack.stop_parts()
         for watched in (*self._roles, *self._services):
             watched.finish(State.STOPPED if watched.process else State.EXTERNAL)

@@ -45,6 +45,7 @@ from highwater.connectors.postgres.pool import open_pool
 from highwater.connectors.retrieval import search as chunk_search
 from highwater.connectors.retrieval.results import SearchResults
 from highwater.connectors.retrieval.search import search
+from highwater.deploy.local.part import STOP_LIMIT
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.postgres import Postgres
 from highwater.streams.chunks.scoring import DAY_MS, TEXT_SHARE, Mode
@@ -222,7 +223,7 @@ def _postgres() -> Iterator[Postgres]:
             asyncio.run(_until_ready(part.address))
             yield part
         finally:
-            part.process.stop(part.grace_seconds)
+            part.process.stop(STOP_LIMIT)
 
 
 async def _until_ready(url: str) -> None:

@@ -27,6 +27,7 @@ import redis
 
 from highwater.connectors.identity.rate_limits import CallCounts, RateSubject
 from highwater.connectors.redis.link import open_redis
+from highwater.deploy.local.part import STOP_LIMIT
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.redis import Redis
 from highwater.streams.clock import ProductClock, monotonic_seconds
@@ -72,7 +73,7 @@ def _redis() -> Iterator[str]:
             _wait_for(part.address)
             yield part.address
         finally:
-            part.process.stop(part.grace_seconds)
+            part.process.stop(STOP_LIMIT)
 
 
 def _wait_for(url: str) -> None:

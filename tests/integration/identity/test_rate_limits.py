@@ -14,6 +14,7 @@ import pytest
 from highwater.api.core.auth import key_id_of
 from highwater.connectors.identity.rate_limits import CallCounts, RateSubject
 from highwater.connectors.redis.link import RedisAwayError, RedisLink, open_redis
+from highwater.deploy.local.part import STOP_LIMIT
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.redis import Redis
 from highwater.streams.identity.rate_limits import WINDOW_SECONDS, minute_of
@@ -271,7 +272,7 @@ def own_redis(tmp_path: Path) -> Iterator[Redis]:
     part.prepare()
     part.process.start(part.command())
     yield part
-    part.process.stop(part.grace_seconds)
+    part.process.stop(STOP_LIMIT)
 
 
 @pytest.mark.requirement("R2.31")

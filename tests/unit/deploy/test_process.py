@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from highwater.deploy.local.process import Command, ManagedProcess
+from highwater.streams.progress import WorkLimit
 from tests.integration.agents import until
 
 # Ends after it has started a child, whose number it writes.
@@ -50,6 +51,6 @@ def test_a_number_that_is_no_longer_ours_gets_no_signal(tmp_path: Path, monkeypa
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "killpg", lambda *signalled: sent.append(signalled))
     monkeypatch.setattr(os, "kill", lambda *signalled: sent.append(signalled))
-    process.stop(1)
+    process.stop(WorkLimit(1.0, 1.0))
     process.kill()
     assert (sent, process.exit_status()) == ([], 3)

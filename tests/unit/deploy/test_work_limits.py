@@ -16,6 +16,7 @@ from highwater.deploy.local.part import START_LIMIT
 from highwater.deploy.local.process import Command, ManagedProcess
 from highwater.deploy.local.watched import State, Watched
 from highwater.streams.progress import HOUR_SECONDS, WATCHED_SECONDS_MAX, Progress, Work, WorkLimit, work_of
+from tests.integration.agents import until
 
 LIMIT = WorkLimit(quiet_seconds_max=60.0, total_seconds_max=2 * HOUR_SECONDS, processor_seconds_min=1.0)
 
@@ -130,3 +131,18 @@ def test_a_program_that_ends_by_itself_is_awaited_while_it_works(tmp_path: Path)
     with pytest.raises(PartFailedError, match=r"sleep made no progress for 1\.5 s"):
         process.run_to_end(Command(("sleep", "600")), limit)
     assert process.exit_status() == -signal.SIGKILL
+
+
+def test_a_program_that_is_asked_to_end_may_work_first(tmp_path: Path) -> None:
+    """One that flushes for longer than the quiet time ends by itself; one that ignores the request is killed."""
+    limit = WorkLimit(quiet_seconds_max=1.5, total_seconds_max=60.0)
+    flush = "import signal, sys, time\n"
+    flush += "def end(*_):\n while time.process_time() < 2.5: pass\n sys.exit(0)\n"
+    flush += "signal.signal(signal.SIGTERM, end)\nprint('ready', flush=True)\ntime.sleep(600)\n"
+    ignore = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(600)\n"
+    for script, status in ((flush, 0), (ignore, -signal.SIGKILL)):
+        process = ManagedProcess("kafka", tmp_path / f"kafka{status}.log")
+        process.start(Command((sys.executable, "-c", script)))
+        until(lambda process=process: "ready" in process.last_lines(), "it runs")
+        process.stop(limit)
+        assert process.exit_status() == status
