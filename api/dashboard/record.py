@@ -12,8 +12,7 @@ from nicegui import ui
 
 from highwater.api.dashboard.browsing import OLDEST, Browsing
 from highwater.api.dashboard.view import View, facts, heading, text
-from highwater.connectors.kafka.admin import LogRange
-from highwater.connectors.kafka.reading import Decoder, open_reader, read_spans
+from highwater.connectors.kafka.reading import Decoder, open_reader, read_record
 from highwater.connectors.kafka.records import Record
 from highwater.connectors.kafka.registry import Registry
 from highwater.schemas.codec import schema_id_of
@@ -65,10 +64,8 @@ async def show_record(view: View, position: Position) -> None:
 
 
 def _read(client: Mapping[str, str], position: Position) -> Record | None:
-    place = (position.topic, position.partition)
     with closing(open_reader(client)) as reader:
-        records = read_spans(reader, {place: LogRange(position.offset, position.offset + 1)})
-        return next((one for one in records if one.offset == position.offset), None)
+        return read_record(reader, position)
 
 
 def _facts(record: Record, document: Mapping[str, Any]) -> dict[str, str]:

@@ -20,18 +20,18 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING
 
 import orjson
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from highwater.connectors.children import ProcessorTimeError, StalledError, while_working
 from highwater.connectors.feeds.bases import ActiveBasis, Embedders, hold_active, read_active
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import ProcessContext
-from highwater.connectors.kafka.records import DeadLetter, Record, dead_letter_row, record_of
+from highwater.connectors.kafka.reading import open_reader, read_record
+from highwater.connectors.kafka.records import DeadLetter, Record, dead_letter_row
 from highwater.connectors.models.backlog import BACKLOG_COUNTED_MAX, Backlog
 from highwater.connectors.models.embeddings import EmbeddingError
 from highwater.connectors.postgres.leases import LEASE_SECONDS, HeldLease, LeaseKind, LeaseLostError, holding
@@ -39,6 +39,7 @@ from highwater.connectors.postgres.pool import CONFLICT, Connection, Row, one_ro
 from highwater.connectors.waiting import pause
 from highwater.schemas.errors import HighwaterError, ModelUnavailableError, UnavailableError
 from highwater.schemas.feeds import BASIS_CHANGED, INSIGHT_INGESTED, BasisChanged
+from highwater.schemas.positions import Position
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.feeds.basis import FIT_TEXT_CHARACTERS_MAX, FIT_TEXTS_MAX, Basis, should_fit
 from highwater.streams.progress import HOUR_SECONDS, WorkLimit
@@ -60,7 +61,6 @@ _OWN_TEXTS_MAX = 1_000
 _POLL_SECONDS = 0.5
 _LOCAL_POLL_SECONDS = 2.0
 _OWN_POLL_SECONDS = 5.0
-_READ_SECONDS = 10.0
 # Limit of rows that a sample is drawn from, by blocks: reading them takes seconds, for a table of any size.
 _SAMPLED_ROWS_MAX = 500_000
 # A corpus with too few distinct texts is checked again when it has grown by a tenth.
@@ -371,35 +371,31 @@ class EmbedWorker:
     # -- giving up ---------------------------------------------------------------------------------------------------
 
     async def _give_up(self, tx: Connection, late: Sequence[Row], now_ms: int) -> None:
-        records = await asyncio.to_thread(self._read_originals, late)
+        records = await asyncio.to_thread(self._originals, late)
         async with self._storing(tx):
             gone = await tx.fetch(QUERIES["exclude_insights"], [row["insight_id"] for row in late], to_datetime(now_ms))
             excluded = {row["insight_id"] for row in gone}
             letters = [
                 DeadLetter(record, "embedding_missing", f"no embedding after {self._wait_ms / 1000:.0f} s")
-                for row, record in zip(late, records, strict=True)
-                if row["insight_id"] in excluded
+                for insight_id, record in records.items()
+                if insight_id in excluded
             ]
             await outbox.add(tx, [dead_letter_row(letter, group=self.group, now_ms=now_ms) for letter in letters])
-        log.warning("insights_excluded", count=len(excluded))
+        log.warning("insights_excluded", count=len(excluded), without_letter=sorted(excluded - records.keys()))
 
-    def _read_originals(self, late: Sequence[Row]) -> list[Record]:
-        """Return the log records behind rows: a dead letter carries the original bytes."""
-        consumer = Consumer({**self._context.client, "group.id": "highwater-embed-reader", "enable.auto.commit": False})
-        try:
-            return [self._read(consumer, row["source_partition"], row["source_offset"]) for row in late]
-        except KafkaException as error:
-            raise UnavailableError(f"Kafka is unavailable: {error.args[0].str()}") from error
-        finally:
-            consumer.close()
+    def _originals(self, late: Sequence[Row]) -> dict[str, Record]:
+        """Return the log records behind rows by insight: a dead letter carries the original bytes.
 
-    @staticmethod
-    def _read(consumer: Consumer, partition: int, offset: int) -> Record:
-        consumer.assign([TopicPartition(INSIGHT_INGESTED, partition, offset)])
-        message = consumer.poll(_READ_SECONDS)
-        if message is None or message.error() is not None:
-            raise UnavailableError(f"{INSIGHT_INGESTED}/{partition}/{offset} cannot be read")
-        return record_of(message)
+        A log that was recreated or restored may have lost the record, or have another in its place: those are missing.
+        """
+        found = {}
+        with closing(open_reader(self._context.client)) as reader:
+            for row in late:
+                position = Position(INSIGHT_INGESTED, row["source_partition"], row["source_offset"])
+                record = read_record(reader, position)
+                if record is not None and record.arrived_ms == to_ms(row["arrived_at"]):
+                    found[row["insight_id"]] = record
+        return found
 
     def _set_state(self, *, problem: str | None = None, degraded: str | None = None) -> None:
         if (problem, degraded) != (self.problem, self.degraded):

@@ -21,6 +21,7 @@ from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
 from highwater.schemas.json_events import event_to_json
+from highwater.schemas.positions import Position
 from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX, DEAD_LETTER_SUFFIX, TOPICS
 
 Place = tuple[str, int]  # topic, partition
@@ -75,11 +76,22 @@ def read_spans(consumer: Consumer, spans: Mapping[Place, LogRange], *, first_onl
             continue
         if place not in ends:
             continue
-        if message.offset() < ends[place]:
+        # A log that does not have the first offset (recreated, or shorter than a position says) is read from its beginning.
+        if spans[place].low <= message.offset() < ends[place]:
             yield record_of(message)
         if first_only or message.offset() + 1 >= ends[place]:
             del ends[place]
             consumer.pause([TopicPartition(*place)])
+
+
+def read_record(reader: Consumer, position: Position) -> Record | None:
+    """Return the record at a position; None if the log does not have it.
+
+    Raises:
+        UnavailableError: the broker became unavailable.
+    """
+    span = LogRange(position.offset, position.offset + 1)
+    return next(read_spans(reader, {(position.topic, position.partition): span}), None)
 
 
 def is_end(message: Message) -> bool:

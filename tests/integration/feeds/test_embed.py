@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from highwater.connectors.feeds.worker_embed import EmbedWorker
 from highwater.connectors.kafka.handler import ProcessContext
+from highwater.connectors.kafka.reading import open_reader, read_record
 from highwater.connectors.models import embedding_service
 from highwater.connectors.models.embedding_service import RemoteEmbedder
 from highwater.schemas.feeds import INSIGHT_INGESTED
@@ -40,7 +42,7 @@ class Case:
     context: ProcessContext
     service: Service
     channel: str = field(default_factory=lambda: fresh("emb"))
-    now_ms: int = 1_000_000
+    now_ms: int = 0
 
     def worker(self) -> EmbedWorker:
         """The worker; a row may wait for 60 s."""
@@ -56,6 +58,10 @@ class Case:
         (place,) = await asyncio.to_thread(
             send, self.stack.kafka, INSIGHT_INGESTED, [(b"own-key", encoded, [("h", b"1")])]
         )
+        with closing(open_reader(self.context.client)) as reader:
+            record = await asyncio.to_thread(read_record, reader, place)
+        assert record is not None
+        self.now_ms = record.arrived_ms
         await self.context.pool.execute(
             "INSERT INTO insights (insight_id, channel_id, seq, ts, arrived_at, text, source_partition, source_offset)"
             " VALUES ($1, $2, (SELECT count(*) + 1 FROM insights WHERE channel_id = $2), $3, $3, $4, $5, $6)",
@@ -124,6 +130,27 @@ async def test_a_service_that_fails_holds_back_and_is_given_up(case: Case, mode:
     headers = {key: base64.b64decode(value) for key, value in json.loads(letters[0]["headers"])}
     assert (b"1", b"embedding_missing", origin.encode(), b"embed") == tuple(
         headers[key] for key in ("h", "dlq_reason", "dlq_origin", "dlq_group")
+    )
+
+
+@pytest.mark.parametrize("moves_on", [1, 1_000_000], ids=["another record", "past the end"])
+async def test_a_record_that_the_log_no_longer_has_is_nobody_elses(case: Case, moves_on: int):
+    """The row whose record is gone is given up without a letter; the record in its place is not taken for it."""
+    case.service.mode = "failing"
+    name, _ = await case.insight("some text")
+    row = await case.row(name)
+    place = row["source_partition"]
+    await asyncio.to_thread(send, case.stack.kafka, INSIGHT_INGESTED, [(b"other", b"of another", [], place)])
+    await case.context.pool.execute("UPDATE insights SET source_offset = source_offset + $1", moves_on)
+    case.now_ms += 61_000
+
+    async def excluded() -> bool:
+        return (await case.row(name))["excluded_at"] is not None
+
+    async with running(case.worker()):
+        await until(excluded, "it is given up")
+    assert (
+        await case.context.pool.fetchval("SELECT count(*) FROM outbox WHERE topic = $1", f"{INSIGHT_INGESTED}.dlq") == 0
     )
 
 
