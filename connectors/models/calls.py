@@ -45,12 +45,16 @@ class ChatCall:
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """A model's answer and its usage. `model` is the requested one, which prices and labels name."""
+    """A model's answer and its usage. `model` is the requested one, which prices and labels name.
+
+    `is_cut`: the model reached its limit of tokens before the end.
+    """
 
     text: str
     model: str
     prompt_tokens: int
     completion_tokens: int
+    is_cut: bool = False
 
 
 # Called with each piece of an answer as it comes; together they are its text.

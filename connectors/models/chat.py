@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from highwater.connectors.models.calls import CallFailedError
 from highwater.schemas.errors import UnavailableError
+from highwater.streams.models.answers import UnusableAnswerError, json_object_in
+from highwater.streams.models.completion import cut_off
 from highwater.streams.models.retries import Failure
 from highwater.streams.retry import MODEL_CALL, RetryPolicy
 from highwater.streams.settings import Settings
@@ -84,12 +84,9 @@ class ChatModel:
     async def _attempt(self, system: str, user: str) -> dict[str, Any]:
         answer = await self._endpoint.ask(self._model, system, user, temperature=0, tokens_max=TOKENS_MAX, is_json=True)
         try:
-            found = orjson.loads(answer.text)
-        except orjson.JSONDecodeError as error:
-            raise CallFailedError(Failure.UNUSABLE, f"the content is not JSON: {error}") from error
-        if not isinstance(found, dict):
-            raise CallFailedError(Failure.UNUSABLE, "the content is not a JSON object")
-        return found
+            return json_object_in(answer.text)
+        except UnusableAnswerError as error:
+            raise CallFailedError(Failure.UNUSABLE, cut_off(TOKENS_MAX) if answer.is_cut else str(error)) from error
 
     async def close(self) -> None:
         """Close its connections."""

@@ -23,6 +23,7 @@ from highwater.schemas.errors import ConfigurationError
 from highwater.streams.access import trust_for
 from highwater.streams.clock import Clock, ProductClock, to_ms
 from highwater.streams.models.answers import clean_text
+from highwater.streams.models.completion import NoCompletion, completion_in, failure_of_status
 from highwater.streams.models.event_stream import StreamedAnswer, completion_of
 from highwater.streams.models.retries import Failure
 from highwater.streams.models.tokens import count_tokens
@@ -37,11 +38,12 @@ _RETRY_AFTER_MS_MAX = 24 * 3_600_000
 # Counts are stored as 32-bit integers.
 _COUNT_MAX = 2**31 - 1
 _BAD_REQUEST, _UNPROCESSABLE = 400, 422
-_REQUEST_TIMEOUT, _TOO_MANY_REQUESTS, _SERVER_ERROR, _GATEWAY_TIMEOUT = 408, 429, 500, 504
 # Characters that a header may contain; a key with a line break would be quoted completely in the error about it.
 _KEY = re.compile(r"[\x20-\x7e]+")
 
 
+# A form that is cut off at four times what its stage needs does not end by itself.
+_LONGER_MAX = 4
 # The fields that request an answer in pieces, followed by its token counts.
 _STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 # Receives the pieces of the response that this task reads.
@@ -61,11 +63,13 @@ class _Form(NamedTuple):
     limit: str = "max_completion_tokens"
     has_temperature: bool = True
     is_streamed: bool = True
+    # Reasoning counts as tokens of the answer for some services, so a limit that is long enough for the answer may cut it off.
+    longer: int = 1
 
     def fields(self, temperature: float, tokens_max: int, *, is_streamed: bool) -> dict[str, Any]:
         """Return the fields of a request; `is_streamed`: the answer should come in pieces."""
         return {
-            self.limit: tokens_max,
+            self.limit: tokens_max * self.longer,
             **({"temperature": temperature} if self.has_temperature else {}),
             # Bypasses the client, which would otherwise parse the response itself.
             **({"extra_body": _STREAMED} if is_streamed and self.is_streamed else {}),
@@ -77,6 +81,8 @@ class _Form(NamedTuple):
 
         `is_streamed`: the answer should have come in pieces.
         """
+        if self.limit in refusal and self.longer > 1:
+            return self._replace(longer=1)
         if self.limit in refusal:
             return self._replace(limit="max_tokens" if self.limit == _Form().limit else _Form().limit)
         if self.has_temperature and "temperature" in refusal:
@@ -152,7 +158,11 @@ class ChatEndpoint:
         body = raw.content
         if _is_stream(raw.headers):
             body = completion_of(body)
-        return self._answer_in(body, model, prompt=(system, user))
+        answer = self._answer_in(body, model, prompt=(system, user))
+        form = self._forms[model]
+        if answer.is_cut and is_json and form.longer < _LONGER_MAX:  # half of a JSON object is none
+            self._forms[model] = form._replace(longer=2 * form.longer)
+        return answer
 
     async def _asked(
         self, model: str, given: Mapping[str, Any], temperature: float, tokens_max: int, *, is_streamed: bool
@@ -187,17 +197,10 @@ class ChatEndpoint:
 
     def _of_status(self, error: openai.APIStatusError) -> CallFailedError:
         status = error.status_code
-        if status in (_REQUEST_TIMEOUT, _GATEWAY_TIMEOUT):
-            failure = Failure.TIMEOUT
-        elif status == _TOO_MANY_REQUESTS:
-            failure = Failure.RATE_LIMITED
-        else:
-            failure = Failure.UNAVAILABLE if status >= _SERVER_ERROR else Failure.REFUSED
         page = self._shown(error.response.text)
         wait_ms = retry_after_ms(error.response.headers, self._clock())
-        return CallFailedError(
-            failure, f"status {status}: {page}" if page else f"status {status}", retry_after_ms=wait_ms
-        )
+        told = f"status {status}: {page}" if page else f"status {status}"
+        return CallFailedError(failure_of_status(status), told, retry_after_ms=wait_ms)
 
     def _of_connection(self, error: Exception) -> CallFailedError:
         cause = error if isinstance(error, _UnusableBodyError) else error.__cause__
@@ -218,10 +221,10 @@ class ChatEndpoint:
         except (ValueError, RecursionError):
             page = self._shown(body.decode(errors="replace"))
             raise CallFailedError(Failure.UNUSABLE, f"the answer is not JSON: {page or '(empty)'}") from None
-        text = _content_in(found)
-        if text is None:
-            raise CallFailedError(Failure.UNUSABLE, "the response is not a chat completion with text")
-        text = clean_text(text)
+        completion = completion_in(found)
+        if isinstance(completion, NoCompletion):
+            raise CallFailedError(completion.failure, self._shown(completion.detail))
+        text = clean_text(completion.text)
         if not text.strip():
             raise CallFailedError(Failure.UNUSABLE, "the answer is empty")
         usage = found.get("usage")
@@ -230,6 +233,7 @@ class ChatEndpoint:
             model,
             _counted(usage, "prompt_tokens", *prompt),
             _counted(usage, "completion_tokens", text),
+            is_cut=completion.is_cut,
         )
 
 
@@ -259,6 +263,8 @@ class _BoundedClient(openai.DefaultAsyncHttpxClient):
                     streamed.feed(bytes(part))
                 if len(body) > RESPONSE_BYTES_MAX:
                     raise _UnusableBodyError(f"the answer is longer than {RESPONSE_BYTES_MAX} bytes")
+            if streamed is not None:
+                streamed.end()
         finally:
             await response.aclose()
         headers = {name: value for name, value in response.headers.items() if name != "transfer-encoding"}
@@ -328,15 +334,6 @@ def _date_ms(text: str | None) -> int | None:
         return None if text is None else to_ms(parsedate_to_datetime(text))
     except (ValueError, TypeError, OverflowError):  # not a date, or one without a zone
         return None
-
-
-def _content_in(found: Any) -> str | None:
-    """Return the text of the first choice. Nothing in a service's answer is trusted."""
-    choices = found.get("choices") if isinstance(found, dict) else None
-    first = choices[0] if isinstance(choices, list) and choices else None
-    message = first.get("message") if isinstance(first, dict) else None
-    content = message.get("content") if isinstance(message, dict) else None
-    return content if isinstance(content, str) else None
 
 
 def _is_stream(headers: Mapping[str, str]) -> bool:

@@ -5,6 +5,7 @@ Invariant: a call with a known outcome is not repeated; only one in progress at 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
@@ -14,6 +15,7 @@ from highwater.connectors.postgres.group_commit import GroupCommit
 from highwater.connectors.waiting import retry_until_available
 from highwater.streams.clock import Clock
 from highwater.streams.models.answers import UnusableAnswerError
+from highwater.streams.models.completion import cut_off
 from highwater.streams.models.costs import Prices
 from highwater.streams.models.retries import Failure
 from highwater.streams.telemetry import LLM_CALLS, LLM_COST_USD, LLM_TOKENS
@@ -82,7 +84,14 @@ class ModelCalls:
         except CallFailedError as error:
             outcome: Outcome[C] = Outcome(failure=error.failure, detail=str(error), retry_after_ms=error.retry_after_ms)
         else:
+            if answer.is_cut and not call.is_json:
+                mark = f"\n\n[{cut_off(call.tokens_max)}]"
+                answer = dataclasses.replace(answer, text=answer.text + mark)
+                if on_delta is not None:
+                    on_delta(mark)
             outcome = _concluded(answer.text, conclude)
+            if answer.is_cut and outcome.failure is not None:
+                outcome = outcome._replace(detail=cut_off(call.tokens_max))
         return Sent(outcome, self._ended(run_id, attempt, call, outcome, answer))
 
     async def store(self, sent: Sent[C], conclude: Callable[[str], C]) -> Outcome[C]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from highwater.streams.models.answers import clean_text
+from highwater.streams.models.completion import ReasoningFilter
 
 _DONE = "[DONE]"
 
@@ -20,28 +21,38 @@ class StreamedAnswer:
     def __init__(self, on_delta: Callable[[str], None]) -> None:
         self._on_delta = on_delta
         self._rest = b""
+        self._filter = ReasoningFilter()
 
     def feed(self, part: bytes) -> None:
         """Process more bytes."""
         *lines, self._rest = (self._rest + part).split(b"\n")
         for line in lines:
-            text = clean_text(_text_of(_event_in(line)))
-            if text:
-                self._on_delta(text)
+            self._tell(self._filter.passed(clean_text(_text_of(_event_in(line)))))
+
+    def end(self) -> None:
+        """Note that there are no more bytes."""
+        self._tell(self._filter.rest())
+
+    def _tell(self, text: str) -> None:
+        if text:
+            self._on_delta(text)
 
 
 def completion_of(body: bytes) -> bytes:
     """Return the answer as it would have come in one piece, as JSON; without choices if it is incomplete."""
     texts: list[str] = []
-    usage, has_ended = None, False
+    refusals: list[str] = []
+    usage, has_ended, reason, error = None, False, None, None
     for line in body.split(b"\n"):
         has_ended |= _data_of(line) == _DONE
         event = _event_in(line)
         texts.append(_text_of(event))
-        usage = event.get("usage") or usage
-        has_ended |= bool(_choice_of(event).get("finish_reason"))
-    choices = [{"message": {"content": "".join(texts)}}] if has_ended else []
-    return json.dumps({"choices": choices, "usage": usage}).encode()
+        refusals.append(_text_of(event, "refusal"))
+        usage, error = event.get("usage") or usage, error or event.get("error")
+        reason = _choice_of(event).get("finish_reason") or reason
+    message = {"content": "".join(texts), "refusal": "".join(refusals) or None}
+    choices = [{"message": message, "finish_reason": reason}] if has_ended or reason else []
+    return json.dumps({"choices": choices, "usage": usage, "error": error}).encode()
 
 
 def _data_of(line: bytes) -> str:
@@ -64,7 +75,7 @@ def _choice_of(event: dict[str, Any]) -> dict[str, Any]:
     return first if isinstance(first, dict) else {}
 
 
-def _text_of(event: dict[str, Any]) -> str:
+def _text_of(event: dict[str, Any], name: str = "content") -> str:
     delta = _choice_of(event).get("delta")
-    content = delta.get("content") if isinstance(delta, dict) else None
+    content = delta.get(name) if isinstance(delta, dict) else None
     return content if isinstance(content, str) else ""

@@ -15,9 +15,11 @@ ATTEMPTS_MAX = 3
 UNUSABLE_MAX = 1
 # R1.32: 2^n seconds after attempt n.
 _TIMEOUT_BASE_SECONDS = 2
-# R1.33; a longer wait requested by the service is respected, up to ten minutes: a run that waits longer should rather
-# fail.
-RATE_LIMIT_MS, RATE_LIMIT_MS_MAX = 60_000, 600_000
+# R1.33.
+RATE_LIMIT_MS = 60_000
+# A longer wait requested by the service is respected (a service that loads a model says how long, too), up to ten minutes: a
+# run that waits longer should rather fail.
+RETRY_AFTER_MS_MAX = 600_000
 EXHAUSTED = "Max retries exceeded"
 
 
@@ -66,6 +68,5 @@ def after_failure(
         return GiveUp(f"{EXHAUSTED}: {detail}", is_alert=False)
     if failure is Failure.UNUSABLE:
         return Again(0)
-    if failure is Failure.RATE_LIMITED:
-        return Again(min(max(RATE_LIMIT_MS, retry_after_ms or 0), RATE_LIMIT_MS_MAX))
-    return Again(_TIMEOUT_BASE_SECONDS**attempt * 1000)
+    wait_ms = RATE_LIMIT_MS if failure is Failure.RATE_LIMITED else _TIMEOUT_BASE_SECONDS**attempt * 1000
+    return Again(min(max(wait_ms, retry_after_ms or 0), RETRY_AFTER_MS_MAX))

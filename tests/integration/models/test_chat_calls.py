@@ -10,17 +10,21 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from email.utils import formatdate
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from highwater.connectors.models import chat_service
+from highwater.connectors.models.call_rows import Calls
 from highwater.connectors.models.calls import BUILT_IN, CallFailedError, ChatAnswer, ChatCall, LocalChat
 from highwater.connectors.models.chat import ChatModel, ModelError
 from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat
 from highwater.connectors.models.opening import open_chat_port
+from highwater.connectors.models.recorded_calls import ModelCalls
 from highwater.connectors.queries.stages import answered_locally
 from highwater.schemas.errors import ConfigurationError
+from highwater.streams.models.answers import json_object_in
+from highwater.streams.models.costs import Prices
 from highwater.streams.models.retries import Failure
 from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.states import Stage
@@ -340,11 +344,32 @@ async def test_tokens_are_counted_or_estimated(
     assert (found.prompt_tokens, found.completion_tokens) == wanted
 
 
-async def test_an_answer_that_was_cut_off_is_one(llm: ScriptedLLM, chat: RemoteChat) -> None:
-    """`finish_reason` "length": the text so far."""
+async def test_an_answer_that_was_cut_off_says_so(llm: ScriptedLLM, chat: RemoteChat) -> None:
+    """`finish_reason` "length": the text so far; a JSON object is then asked for with twice the limit, up to four times."""
     choice = {"index": 0, "message": {"role": "assistant", "content": "So far"}, "finish_reason": "length"}
-    llm.script(None, answer(choices=[choice]))
-    assert (await chat.complete(CALL)).text == "So far"
+    for _ in range(4):
+        llm.script(None, answer(choices=[choice]))
+        found = await chat.complete(CALL)
+        assert (found.text, found.is_cut) == ("So far", True)
+    limits = [seen.body["max_completion_tokens"] for seen in llm.seen()]
+    assert limits == [CALL.tokens_max * longer for longer in (1, 2, 4, 4)]
+
+
+async def test_a_cut_text_is_marked_and_a_cut_object_is_asked_for_again(llm: ScriptedLLM, chat: RemoteChat) -> None:
+    """Both are recorded with what they cost."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": "So {far"}, "finish_reason": "length"}
+    llm.script(None, *[answer(choices=[choice])] * 2)
+    calls = ModelCalls(Calls(cast("Any", None)), chat, Prices({}), lambda: 0)
+    told: list[str] = []
+    text = await calls.sent("run-1", 1, replace(CALL, is_json=False), str, told.append)
+    assert text.outcome.concluded == "So {far\n\n[the answer was cut off at its limit of 2,000 tokens]"
+    assert told == ["\n\n[the answer was cut off at its limit of 2,000 tokens]"]
+    cut = await calls.sent("run-1", 2, CALL, json_object_in)
+    assert (cut.outcome.failure, cut.outcome.detail) == (
+        Failure.UNUSABLE,
+        "the answer was cut off at its limit of 2,000 tokens",
+    )
+    assert min(text.end.completion_tokens or 0, cut.end.completion_tokens or 0) > 0
 
 
 async def test_texts_can_be_stored(llm: ScriptedLLM, chat: RemoteChat) -> None:

@@ -31,6 +31,7 @@ def test_pieces_are_told_however_the_bytes_are_cut():
 def test_the_whole_has_the_text_and_the_counted_tokens():
     """As an answer that is not streamed; one that is interrupted has no choices."""
     found = json.loads(completion_of(BODY + b"data: [DONE]\n\n"))
-    assert found == {"choices": [{"message": {"content": "Hölzl\x00e"}}], "usage": {"completion_tokens": 2}}
+    assert found["choices"] == [{"message": {"content": "Hölzl\x00e", "refusal": None}, "finish_reason": None}]
+    assert (found["usage"], found["error"]) == ({"completion_tokens": 2}, None)
     assert json.loads(completion_of(BODY))["choices"] == []
     assert json.loads(completion_of(b"data: [1]\ndata: {\n" + BODY))["choices"] == []

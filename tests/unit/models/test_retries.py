@@ -8,7 +8,7 @@ from highwater.streams.models.retries import (
     ATTEMPTS_MAX,
     EXHAUSTED,
     RATE_LIMIT_MS,
-    RATE_LIMIT_MS_MAX,
+    RETRY_AFTER_MS_MAX,
     Again,
     Failure,
     GiveUp,
@@ -29,6 +29,7 @@ def test_a_timeout_is_waited_for_twice(failure: Failure):
     """2 s, then 4 s, then no more: three calls in all."""
     assert [follows(failure, attempt) for attempt in (1, 2)] == [Again(2_000), Again(4_000)]
     assert follows(failure, 3) == GiveUp(f"{EXHAUSTED}: why", is_alert=False)
+    assert follows(failure, retry_after_ms=15_000) == Again(15_000)
 
 
 @pytest.mark.requirement("R1.33")
@@ -38,7 +39,7 @@ def test_a_timeout_is_waited_for_twice(failure: Failure):
         (None, RATE_LIMIT_MS),
         (1_000, RATE_LIMIT_MS),
         (90_000, 90_000),
-        (86_400_000, RATE_LIMIT_MS_MAX),
+        (86_400_000, RETRY_AFTER_MS_MAX),
     ],
 )
 def test_a_rate_limit_is_waited_for(asked_ms: int | None, wait_ms: int):
