@@ -194,6 +194,12 @@ class Settings:
     llm_timeout_seconds: float = _setting(
         "HIGHWATER_LLM_TIMEOUT_SECONDS", _positive_float, 30.0, "time limit of a model call in a query"
     )
+    llm_context_tokens: str = _setting(
+        "HIGHWATER_LLM_CONTEXT_TOKENS",
+        _text,
+        "",
+        "model=tokens that a model reads and writes at most, comma-separated; without it, they are learnt from a refusal",
+    )
     llm_prices: str = _setting(
         "HIGHWATER_LLM_PRICES",
         _text,

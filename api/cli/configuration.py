@@ -62,9 +62,11 @@ def _namespaces(settings: Settings) -> None:
 
 
 def _prices(settings: Settings) -> None:
+    from highwater.streams.models.context_windows import parse_context_windows
     from highwater.streams.models.costs import parse_prices
 
     parse_prices(settings.llm_prices)
+    parse_context_windows(settings.llm_context_tokens)
 
 
 def _kafka(settings: Settings) -> None:

@@ -65,6 +65,8 @@ from highwater.streams.jobs.local_deck import local_deck_answer
 from highwater.streams.jobs.progress import OUTLINE_READY, SLIDE_COMPLETED, SLIDE_STARTED, ProgressReport
 from highwater.streams.jobs.questions import normalised
 from highwater.streams.models.answers import UnusableAnswerError, clean_text, json_object_in
+from highwater.streams.models.context_windows import ContextWindows
+from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.words import subject_words, words_needed, words_of
 
 # The part of a job's documents that is read, from the beginning of each, which gives its subject: 1,000 pages of text,
@@ -83,8 +85,18 @@ _KEPT_MAX = 16
 # An outline of 50 slides with five points each; a slide.
 _OUTLINE_TOKENS, _SLIDE_TOKENS = 8_000, 2_000
 _TEMPERATURE = 0.3
+# Less is no source: a passage has some 1,000.
+_SOURCES_CHARACTERS_MIN = 500
 
 T = TypeVar("T")
+
+
+def _sizes(characters_max: int) -> Iterator[int]:
+    """Return how many characters of sources to try to fit into a model's window: ever half as many, at the end none."""
+    while characters_max >= _SOURCES_CHARACTERS_MIN:
+        yield characters_max
+        characters_max //= 2
+    yield 0
 
 
 def answered_locally(call: ChatCall) -> str:
@@ -103,8 +115,10 @@ class GenerationSteps:
         *,
         model: str,
         embedder: CountedEmbedder | None = None,
+        windows: ContextWindows | None = None,
     ) -> None:
         self._pool = pool
+        self._windows = windows or ContextWindows()
         self._chunks = ChunkContext(pool, embedder)
         self._insights = InsightSearch(pool)
         self._cache = cache
@@ -165,7 +179,10 @@ class GenerationSteps:
             if args.source_document_ids
             else ingested
         )
-        system, user = await asyncio.to_thread(outline_prompt, args.query, args.slides, passages)
+        for size in _sizes(OUTLINE_CHARACTERS_MAX):
+            system, user = await asyncio.to_thread(outline_prompt, args.query, args.slides, passages, size)
+            if self._fits(system, user, _OUTLINE_TOKENS):
+                break
 
         def concluded(text: str) -> Step:
             outline = _checked(lambda: read_outline(json_object_in(text), args.slides))
@@ -177,9 +194,12 @@ class GenerationSteps:
         outline, made = outline_of(held["outline"]), {slide["number"]: slide for slide in held["slides"]}
         number = next(number for number in range(1, len(outline.slides) + 1) if number not in made)
         passages = await self._passages(job, args, slide_query(args.query, outline, number), SLIDE_CHARACTERS_MAX)
-        sources = await asyncio.to_thread(slide_sources, args.query, outline, number, passages)
         said = [bullet for slide in held["slides"] for bullet in slide["bullets"]]
-        system, user = slide_prompt(args.query, outline, number, sources, said)
+        for size in _sizes(SLIDE_CHARACTERS_MAX):
+            sources = await asyncio.to_thread(slide_sources, args.query, outline, number, passages, size)
+            system, user = slide_prompt(args.query, outline, number, sources, said)
+            if self._fits(system, user, _SLIDE_TOKENS):
+                break
 
         def concluded(text: str) -> Step:
             slide = _checked(lambda: read_slide(json_object_in(text), number, sources))
@@ -189,6 +209,11 @@ class GenerationSteps:
 
         started = ProgressReport(SLIDE_STARTED, number, slide_id(number), outline.slides[number - 1].title)
         return Ask(slide_stage(number), self._model, system, user, concluded, _TEMPERATURE, _SLIDE_TOKENS, (started,))
+
+    def _fits(self, system: str, user: str, tokens_max: int) -> bool:
+        """Return whether a model that reads less than others reads all of a call."""
+        room = self._windows.room(self._model, system, tokens_max)
+        return room is None or count_tokens(user) <= room
 
     async def _taken_over(self, job: Job, args: GenerationArgs) -> Step:
         """Return the slides of another deck except for those that are to be replaced, each planned as before."""

@@ -24,7 +24,7 @@ from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.models.call_rows import Calls
 from highwater.connectors.models.calls import BUILT_IN
 from highwater.connectors.models.embedding_calls import CountedEmbedder
-from highwater.connectors.models.opening import open_chat_port, open_embedder
+from highwater.connectors.models.opening import context_windows, open_chat_port, open_embedder
 from highwater.connectors.models.recorded_calls import ModelCalls
 from highwater.connectors.wiring import Connector, Pool, Slice, Wiring, WithWatch
 from highwater.streams.clock import fresh_number
@@ -58,8 +58,9 @@ async def _generation(w: Wiring) -> Connector:
     counted = CountedEmbedder(pool, open_embedder(s), prices, clock)
     cache = SemanticCache(pool, await w.redis_of_cache(), counted)
     model = s.llm_model if s.llm_url else BUILT_IN
-    steps = GenerationSteps(pool, cache, clock, model=model, embedder=counted)
-    calls = ModelCalls(Calls(pool), open_chat_port(s, answered_locally), prices, clock)
+    windows = context_windows(s)
+    steps = GenerationSteps(pool, cache, clock, model=model, embedder=counted, windows=windows)
+    calls = ModelCalls(Calls(pool), open_chat_port(s, answered_locally, windows), prices, clock)
     return _worker(w, Kind.GENERATION, pool, steps, calls)
 
 

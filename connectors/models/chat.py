@@ -14,6 +14,7 @@ from highwater.connectors.models.calls import CallFailedError
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.models.answers import UnusableAnswerError, json_object_in
 from highwater.streams.models.completion import cut_off
+from highwater.streams.models.context_windows import ContextWindows, parse_context_windows
 from highwater.streams.models.retries import Failure
 from highwater.streams.retry import MODEL_CALL, RetryPolicy
 from highwater.streams.settings import Settings
@@ -99,4 +100,6 @@ def open_chat_model(settings: Settings) -> ChatModel | None:
         return None
     from highwater.connectors.models.chat_service import ChatEndpoint  # noqa: PLC0415 - its client takes half a second
 
-    return ChatModel(ChatEndpoint(settings.llm_url, settings.llm_key, seconds_max=CALL_SECONDS_MAX), settings.llm_model)
+    windows = ContextWindows(parse_context_windows(settings.llm_context_tokens))
+    endpoint = ChatEndpoint(settings.llm_url, settings.llm_key, seconds_max=CALL_SECONDS_MAX, windows=windows)
+    return ChatModel(endpoint, settings.llm_model)

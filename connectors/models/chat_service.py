@@ -24,6 +24,7 @@ from highwater.streams.access import trust_for
 from highwater.streams.clock import Clock, ProductClock, to_ms
 from highwater.streams.models.answers import clean_text
 from highwater.streams.models.completion import NoCompletion, completion_in, failure_of_status
+from highwater.streams.models.context_windows import ContextWindows, is_too_long
 from highwater.streams.models.event_stream import StreamedAnswer, completion_of
 from highwater.streams.models.retries import Failure
 from highwater.streams.models.tokens import count_tokens
@@ -95,7 +96,15 @@ class _Form(NamedTuple):
 class ChatEndpoint:
     """A chat service at an address: one attempt per call."""
 
-    def __init__(self, base_url: str, api_key: str | None, *, seconds_max: float, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None,
+        *,
+        seconds_max: float,
+        clock: Clock | None = None,
+        windows: ContextWindows | None = None,
+    ) -> None:
         """Create it without opening a connection.
 
         Raises:
@@ -105,6 +114,7 @@ class ChatEndpoint:
         # Dates from outside are compared with the real time, not with the product's clock.
         self._clock = clock or ProductClock()
         self._seconds_max = seconds_max
+        self._windows = windows or ContextWindows()
         self._forms: dict[str, _Form] = {}  # by model, as learned; the models are those of the settings
         self._client = openai.AsyncOpenAI(
             base_url=base_url,
@@ -132,6 +142,7 @@ class ChatEndpoint:
         Raises:
             CallFailedError: there is no answer, and why.
         """
+        tokens_max = self._windows.answer_tokens(model, tokens_max)
         asked = {"role": "system", "content": clean_text(system)}, {"role": "user", "content": clean_text(user)}
         given: dict[str, Any] = {
             "model": model,
@@ -152,13 +163,19 @@ class ChatEndpoint:
         except (TimeoutError, openai.APITimeoutError):
             raise CallFailedError(Failure.TIMEOUT, f"no answer within {self._seconds_max:g} s") from None
         except openai.APIStatusError as error:
-            raise self._of_status(error) from None
+            found = self._of_status(error)
+            raise self._shorter(
+                found, error.response.text, model, prompt=(system, user), tokens_max=tokens_max
+            ) from None
         except (_UnusableBodyError, openai.APIConnectionError) as error:
             raise self._of_connection(error) from None
         body = raw.content
         if _is_stream(raw.headers):
             body = completion_of(body)
-        answer = self._answer_in(body, model, prompt=(system, user))
+        try:
+            answer = self._answer_in(body, model, prompt=(system, user))
+        except CallFailedError as error:
+            raise self._shorter(error, str(error), model, prompt=(system, user), tokens_max=tokens_max) from None
         form = self._forms[model]
         if answer.is_cut and is_json and form.longer < _LONGER_MAX:  # half of a JSON object is none
             self._forms[model] = form._replace(longer=2 * form.longer)
@@ -182,7 +199,8 @@ class ChatEndpoint:
                 )
             except openai.APIStatusError as error:
                 is_of_form = error.status_code in (_BAD_REQUEST, _UNPROCESSABLE)
-                other = form.after(error.response.text, is_streamed=is_streamed) if is_of_form else None
+                text = error.response.text
+                other = form.after(text, is_streamed=is_streamed) if is_of_form and not is_too_long(text) else None
                 if other is None or other in tried:
                     raise (first or error) from None
                 form, first = other, first or error
@@ -201,6 +219,17 @@ class ChatEndpoint:
         wait_ms = retry_after_ms(error.response.headers, self._clock())
         told = f"status {status}: {page}" if page else f"status {status}"
         return CallFailedError(failure_of_status(status), told, retry_after_ms=wait_ms)
+
+    def _shorter(
+        self, error: CallFailedError, refusal: str, model: str, *, prompt: tuple[str, str], tokens_max: int
+    ) -> CallFailedError:
+        """Return the failure of a call that less may be sent of, if it was refused for its length; else the same one."""
+        if error.failure is not Failure.REFUSED or not is_too_long(refusal):
+            return error
+        sent = sum(count_tokens(text) for text in prompt) + tokens_max
+        if not self._windows.learn(model, refusal, sent):
+            return error
+        return CallFailedError(Failure.TOO_LONG, str(error))
 
     def _of_connection(self, error: Exception) -> CallFailedError:
         cause = error if isinstance(error, _UnusableBodyError) else error.__cause__

@@ -14,6 +14,7 @@ from highwater.connectors.models.local_model import MINILM, LocalEmbedder
 from highwater.connectors.models.local_reranker import open_local_reranker
 from highwater.connectors.models.reranker import Reranker, open_service
 from highwater.schemas.errors import ConfigurationError
+from highwater.streams.models.context_windows import ContextWindows, parse_context_windows
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import get_log
 
@@ -23,7 +24,16 @@ if TYPE_CHECKING:
 _log = get_log("models")
 
 
-def open_chat_port(settings: Settings, answer: LocalAnswer) -> ChatPort:
+def context_windows(settings: Settings) -> ContextWindows:
+    """Return the configured sizes of models; the endpoint that is opened with them adds what it learns.
+
+    Raises:
+        ConfigurationError: the setting is invalid.
+    """
+    return ContextWindows(parse_context_windows(settings.llm_context_tokens))
+
+
+def open_chat_port(settings: Settings, answer: LocalAnswer, windows: ContextWindows | None = None) -> ChatPort:
     """Open the configured service, or without one the built-in model, which answers by `answer`.
 
     Raises:
@@ -33,7 +43,9 @@ def open_chat_port(settings: Settings, answer: LocalAnswer) -> ChatPort:
         return LocalChat(answer)
     from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat  # noqa: PLC0415 - see above
 
-    return RemoteChat(ChatEndpoint(settings.llm_url, settings.llm_key, seconds_max=settings.llm_timeout_seconds))
+    windows = windows or context_windows(settings)
+    seconds_max = settings.llm_timeout_seconds
+    return RemoteChat(ChatEndpoint(settings.llm_url, settings.llm_key, seconds_max=seconds_max, windows=windows))
 
 
 def chosen_embedder(settings: Settings) -> str:

@@ -23,8 +23,10 @@ from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.chunks.scoring import ANSWER_TEXT_SHARE, saturation_of, similarity_of
 from highwater.streams.clock import to_ms
+from highwater.streams.models.context_windows import ContextWindows
 from highwater.streams.queries.analysis import finds_context, parse_analysis
 from highwater.streams.queries.context import (
+    DRAFT_TOKENS_MAX,
     LogLine,
     Matching,
     Memory,
@@ -33,6 +35,7 @@ from highwater.streams.queries.context import (
     draft_context,
     final_payload,
     records_pointed_at,
+    shorter_payload,
 )
 from highwater.streams.queries.local_model import local_answer
 from highwater.streams.queries.memory import Summary, archivist_input, parse_summary
@@ -92,12 +95,14 @@ class Stages:
         model: str,
         strong_model: str,
         embedder: CountedEmbedder | None = None,
+        windows: ContextWindows | None = None,
     ) -> None:
         self._pool = pool
         self._chunks = ChunkContext(pool, embedder)
         self._insights = InsightSearch(pool)
         self._model = model
         self._strong_model = strong_model
+        self._windows = windows or ContextWindows()
 
     async def ask(self, run: Run, stage: Stage) -> Ask:
         """Return the call of the run's current attempt.
@@ -119,7 +124,8 @@ class Stages:
 
     async def _analyzer(self, tx: Connection, run: Run) -> Ask:
         prompts = await _prompts(tx, _ANALYZER)
-        user = analyzer_input(run.query, await _memories(tx, run))
+        room = self._room(Stage.ANALYZER, prompts[_ANALYZER])
+        user = analyzer_input(run.query, await _memories(tx, run), room)
         return self._made(run, Stage.ANALYZER, prompts[_ANALYZER], user)
 
     async def _found(self, run: Run) -> Retrieved:
@@ -153,27 +159,48 @@ class Stages:
         has_pointers = analysis.get("needs_context") or finds_context(analysis)
         records = records_pointed_at(analysis, await _memories(tx, run)) if has_pointers else []
         mentor_text = prompts[_MENTOR].text
-        draft = draft_context(run.query, logs, analysis, records, found.sources, mentor_text, matching=found.matching)
+        room = self._room(Stage.ASSEMBLER, prompts[_ASSEMBLER])
+        draft = draft_context(
+            run.query,
+            logs,
+            analysis,
+            records,
+            found.sources,
+            mentor_text,
+            matching=found.matching,
+            tokens_max=DRAFT_TOKENS_MAX if room is None else min(room, DRAFT_TOKENS_MAX),
+        )
         told = replace(run, draft=draft, sources=[source._asdict() for source in found.sources])
         mentor = prompts[_MENTOR].prompt_id
         return self._made(told, Stage.ASSEMBLER, prompts[_ASSEMBLER], draft, mentor)
 
     async def _responder(self, tx: Connection, run: Run) -> Ask:
         prompts = await _prompts(tx, _MENTOR)
-        return self._made(run, Stage.RESPONDER, prompts[_MENTOR], run.payload or "")
+        room = self._room(Stage.RESPONDER, prompts[_MENTOR])
+        payload = run.payload or ""
+        if room is not None:
+            payload = shorter_payload(run.query, payload, room)
+        return self._made(replace(run, payload=payload), Stage.RESPONDER, prompts[_MENTOR], payload)
 
     async def _archivist(self, tx: Connection, run: Run) -> Ask:
         prompts = await _prompts(tx, _ARCHIVIST)
         answered = iso_from_ms(run.completed_ms or run.updated_ms)
-        return self._made(
-            run, Stage.ARCHIVIST, prompts[_ARCHIVIST], archivist_input(run.query, run.answer or "", answered)
-        )
+        room = self._room(Stage.ARCHIVIST, prompts[_ARCHIVIST])
+        user = archivist_input(run.query, run.answer or "", answered, room)
+        return self._made(run, Stage.ARCHIVIST, prompts[_ARCHIVIST], user)
+
+    def _model_of(self, stage: Stage) -> str:
+        return self._strong_model if stage is Stage.RESPONDER else self._model
+
+    def _room(self, stage: Stage, system: Prompt) -> int | None:
+        """Return how many tokens of a message the model of a stage reads; None if that is not known."""
+        return self._windows.room(self._model_of(stage), system.text, _TOKENS[stage])
 
     def _made(self, run: Run, stage: Stage, system: Prompt, user: str, *more_ids: int) -> Ask:
         call = chat_call(
             stage,
             key=run.call_key(stage),
-            model=self._strong_model if stage is Stage.RESPONDER else self._model,
+            model=self._model_of(stage),
             system=system.text,
             user=user,
         )

@@ -7,7 +7,7 @@ from highwater.connectors.engines.watch import Watch
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.models.call_rows import Calls
 from highwater.connectors.models.embedding_calls import CountedEmbedder
-from highwater.connectors.models.opening import open_chat_port, open_embedder
+from highwater.connectors.models.opening import context_windows, open_chat_port, open_embedder
 from highwater.connectors.models.recorded_calls import ModelCalls
 from highwater.connectors.queries.deltas import DeltaWriter
 from highwater.connectors.queries.engine import QueryEngine
@@ -42,16 +42,18 @@ async def _stages(w: Wiring) -> Connector:
     runs = Runs(pool, context.codec, begun_max=s.query_concurrency_per_organization)
     clock = LeaseClock(context.clock)
     prices = parse_prices(s.llm_prices)
+    windows = context_windows(s)
     stages = Stages(
         pool,
         model=s.llm_model,
         strong_model=s.llm_strong_model,
         embedder=CountedEmbedder(pool, open_embedder(s), prices, context.clock),
+        windows=windows,
     )
     engine = QueryEngine(
         runs,
         stages,
-        ModelCalls(Calls(pool), open_chat_port(s, answered_locally), prices, clock),
+        ModelCalls(Calls(pool), open_chat_port(s, answered_locally, windows), prices, clock),
         clock,
         worker=fresh_number(),
         lease_ms=int(s.query_lease_seconds * 1000),

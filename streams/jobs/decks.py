@@ -143,15 +143,19 @@ def slide_id(number: int) -> str:
     return f"s{number}"
 
 
-def outline_prompt(query: str, slides: int, passages: Sequence[Passage]) -> tuple[str, str]:
-    """Return the system and user messages that request an outline."""
-    told = _told(relevant(query, passages, OUTLINE_CHARACTERS_MAX))
+def outline_prompt(
+    query: str, slides: int, passages: Sequence[Passage], characters_max: int = OUTLINE_CHARACTERS_MAX
+) -> tuple[str, str]:
+    """Return the system and user messages that request an outline, with at most `characters_max` characters of passages."""
+    told = _told(relevant(query, passages, characters_max))
     return _OUTLINE_PROMPT, _json({"query": query, "slides": slides, "sources": told})
 
 
-def slide_sources(query: str, outline: Outline, number: int, passages: Sequence[Passage]) -> list[Passage]:
-    """Return the passages for a slide, in their order; the n-th is `S<n>`."""
-    return relevant(slide_query(query, outline, number), passages, SLIDE_CHARACTERS_MAX)
+def slide_sources(
+    query: str, outline: Outline, number: int, passages: Sequence[Passage], characters_max: int = SLIDE_CHARACTERS_MAX
+) -> list[Passage]:
+    """Return the passages for a slide, in their order, with at most `characters_max` characters; the n-th is `S<n>`."""
+    return relevant(slide_query(query, outline, number), passages, characters_max)
 
 
 def slide_query(query: str, outline: Outline, number: int) -> str:

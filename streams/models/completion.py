@@ -117,9 +117,9 @@ class ReasoningFilter:
 def _of_error(error: Any) -> NoCompletion:
     """Return what an error in the place of an answer says: a service sends status 200 before it knows of the error."""
     told = error if isinstance(error, dict) else {"message": error}
-    names = [told.get(name) for name in ("code", "status", "type")]
-    status = next((int(name) for name in names if str(name).isascii() and str(name).isdigit()), None)
-    words = " ".join(str(name).lower() for name in names if name is not None)
+    names = [str(told[name]).lower() for name in ("code", "status", "type") if told.get(name) is not None]
+    status = next((int(name) for name in names if name.isascii() and name.isdigit()), None)
+    words = " ".join(names)
     if status is not None and status >= 400:
         failure = failure_of_status(status)
     elif "rate_limit" in words or "quota" in words:

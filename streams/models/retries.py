@@ -30,6 +30,7 @@ class Failure(StrEnum):
     RATE_LIMITED = "rate_limited"
     UNAVAILABLE = "unavailable"  # a server error or a closed connection: handled like a timeout
     UNUSABLE = "unusable"  # an answer of another form than requested
+    TOO_LONG = "too_long"  # more than the model reads, which is known now: less is sent
     REFUSED = "refused"  # the service refuses, however often it is called
 
 
@@ -66,7 +67,7 @@ def after_failure(
         return GiveUp(f"{EXHAUSTED}: {detail}", is_alert=False)
     if attempt >= ATTEMPTS_MAX:
         return GiveUp(f"{EXHAUSTED}: {detail}", is_alert=False)
-    if failure is Failure.UNUSABLE:
+    if failure in {Failure.UNUSABLE, Failure.TOO_LONG}:
         return Again(0)
     wait_ms = RATE_LIMIT_MS if failure is Failure.RATE_LIMITED else _TIMEOUT_BASE_SECONDS**attempt * 1000
     return Again(min(max(wait_ms, retry_after_ms or 0), RETRY_AFTER_MS_MAX))

@@ -99,8 +99,18 @@ class Matching(NamedTuple):
     words: tuple[str, ...]
 
 
-def analyzer_input(query: str, memories: Sequence[Memory]) -> str:
-    """Return the message to the Analyzer: a JSON object of the query and the latest memories (R1.17), unchanged."""
+def analyzer_input(query: str, memories: Sequence[Memory], tokens_max: int | None = None) -> str:
+    """Return the message to the Analyzer: a JSON object of the query and the latest memories (R1.17), unchanged; without the
+    oldest of them where the model reads less.
+    """
+    newest = sorted(memories, key=lambda one: (one.start, one.memory_id))
+    while tokens_max is not None and newest and count_tokens(_analyzer_json(query, memories)) > tokens_max:
+        newest = newest[1:]
+        memories = [one for one in memories if one in newest]
+    return _analyzer_json(query, memories)
+
+
+def _analyzer_json(query: str, memories: Sequence[Memory]) -> str:
     summaries = [
         {
             "id": one.memory_id,
@@ -137,9 +147,9 @@ def draft_context(
     mentor: str,
     *,
     matching: Matching | None = None,
+    tokens_max: int = DRAFT_TOKENS_MAX,
 ) -> str:
-    """Return the draft in the order of R1.20, at most `DRAFT_TOKENS_MAX` tokens unless query and Mentor alone have
-    more.
+    """Return the draft in the order of R1.20, at most `tokens_max` tokens unless query and Mentor alone have more.
 
     Args:
         query: the question; never cut.
@@ -149,6 +159,7 @@ def draft_context(
         sources: ingested texts near the query, numbered in the given order; the nearest should be the first.
         matching: how many insights contain which words of the query, if it asks for a number.
         mentor: the prompt for the answer; never cut. The Assembler's own prompt is sent as the system prompt.
+        tokens_max: less where the model reads less.
     """
     head, foot = tagged("user_query", query), tagged("mentor", mentor)
     lines = [_log(one) for one in logs]
@@ -157,14 +168,14 @@ def draft_context(
     listed = [_source(number, one) for number, one in enumerate(sources, 1)]
     told = escape(orjson.dumps(analysis).decode())
     whole = _joined(head, tagged("analysis", told, is_escaped=True), foot, lines, records, listed, matching)
-    if surely_fits(told, ANALYSIS_TOKENS_MAX) and surely_fits(whole, DRAFT_TOKENS_MAX):
+    if surely_fits(told, ANALYSIS_TOKENS_MAX) and surely_fits(whole, tokens_max):
         return whole  # true for nearly every draft, so nothing has to be counted
     frame = count_tokens(_joined(head, tagged("analysis", ""), foot, [], [], [], matching))
-    room_of_analysis = max(0, min(ANALYSIS_TOKENS_MAX, DRAFT_TOKENS_MAX - frame))
+    room_of_analysis = max(0, min(ANALYSIS_TOKENS_MAX, tokens_max - frame))
     said = cut_to_tokens(told, room_of_analysis)
     analysed = tagged("analysis", said, is_escaped=True)
-    room = DRAFT_TOKENS_MAX - count_tokens(_joined(head, analysed, foot, [], [], [], matching))
-    kept_for_sources = min(SOURCES_TOKENS_MIN, sum(entry.tokens for entry in listed))
+    room = tokens_max - count_tokens(_joined(head, analysed, foot, [], [], [], matching))
+    kept_for_sources = min(SOURCES_TOKENS_MIN, tokens_max // 4, sum(entry.tokens for entry in listed))
     lines, used = _newest(lines, room - kept_for_sources)
     nearest, used_by_sources = _fitting(listed, room - used)
     records, _ = _newest(records, room - used - used_by_sources)
@@ -177,18 +188,26 @@ def with_mentor(draft: str, mentor: str) -> str:
     return f"{draft.rpartition(opening)[0]}{tagged('mentor', mentor)}"
 
 
-def final_payload(query: str, assembled: str) -> str:
-    """Return the input of the final answer: the query, complete and first, and the Assembler's answer, cut to 8,000
-    tokens.
+def final_payload(query: str, assembled: str, tokens_max: int = PAYLOAD_TOKENS_MAX) -> str:
+    """Return the input of the final answer: the query, complete and first, and the Assembler's answer, cut so that all have
+    `tokens_max` tokens.
 
     A query has at most 4,000 tokens; the few that escaping adds are taken from the Assembler's part.
     """
     head = tagged(QUERY_TAG, query)
     body = _WRAPPER.sub(BRACKET, clean_text(assembled).strip())
     frame = f"{head}\n<{CONTEXT_TAG}>\n\n</{CONTEXT_TAG}>"
-    if not surely_fits(f"{frame}{body}", PAYLOAD_TOKENS_MAX):
-        body = cut_to_tokens(body, max(0, PAYLOAD_TOKENS_MAX - count_tokens(frame)))
+    if not surely_fits(f"{frame}{body}", tokens_max):
+        body = cut_to_tokens(body, max(0, tokens_max - count_tokens(frame)))
     return f"{head}\n<{CONTEXT_TAG}>\n{body}\n</{CONTEXT_TAG}>"
+
+
+def shorter_payload(query: str, payload: str, tokens_max: int) -> str:
+    """Return a payload for a model that reads less: the query complete, and the rest cut."""
+    if surely_fits(payload, tokens_max):
+        return payload
+    _, _, body = payload.partition(f"<{CONTEXT_TAG}>\n")
+    return final_payload(query, body.removesuffix(f"\n</{CONTEXT_TAG}>"), tokens_max)
 
 
 def escape(text: str) -> str:

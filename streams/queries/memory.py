@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 import orjson
 
 from highwater.streams.models.answers import UnusableAnswerError, clean_text, json_object_in
-from highwater.streams.models.tokens import cut_to_tokens
+from highwater.streams.models.tokens import count_tokens, cut_to_tokens
 
 TAGS_MAX = 16
 TAG_CHARACTERS_MAX = 64
 # The limit of an answer (R1.24): a summary must not be longer than what it summarizes.
 SUMMARY_TOKENS_MAX = 2_000
+# The names, the quotes and the time around query and answer.
+_FRAME_TOKENS = 64
 
 
 class Summary(NamedTuple):
@@ -26,8 +28,12 @@ class Summary(NamedTuple):
     text: str
 
 
-def archivist_input(query: str, answer: str, timestamp_iso: str) -> str:
-    """Return the message to the Archivist: a JSON object of the query, its answer and its time."""
+def archivist_input(query: str, answer: str, timestamp_iso: str, tokens_max: int | None = None) -> str:
+    """Return the message to the Archivist: a JSON object of the query, its answer and its time; the answer is cut where the
+    model reads less than all.
+    """
+    if tokens_max is not None:
+        answer = cut_to_tokens(answer, max(0, tokens_max - count_tokens(query) - _FRAME_TOKENS))
     said = {"query": clean_text(query), "answer": clean_text(answer), "timestamp": timestamp_iso}
     return orjson.dumps(said).decode()
 

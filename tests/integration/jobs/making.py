@@ -33,6 +33,7 @@ from highwater.schemas.jobs import CONTROL
 from highwater.streams.clock import fresh_number, to_datetime
 from highwater.streams.identity.plans import PLANS
 from highwater.streams.jobs.states import REQUESTED, Kind
+from highwater.streams.models.context_windows import ContextWindows
 from highwater.streams.models.costs import parse_prices
 from tests.conftest import Stack
 from tests.integration.connecting import event, in_outbox, in_transaction, until
@@ -97,16 +98,17 @@ class Jobs:
         context = self.context
         counted = CountedEmbedder(context.pool, self.embedder, parse_prices(""), self.time)
         cache = SemanticCache(context.pool, self.link, counted) if has_cache else None
+        windows = ContextWindows()
         calls = ModelCalls(
             Calls(context.pool),
-            RemoteChat(ChatEndpoint(self.llm.url, "key", seconds_max=timeout_seconds)),
+            RemoteChat(ChatEndpoint(self.llm.url, "key", seconds_max=timeout_seconds, windows=windows)),
             parse_prices("small=1000/2000"),
             self.time,
         )
         jobs = JobStore(context.pool, context.codec, kind, begun_max=begun_max)
         engine = JobEngine(
             jobs,
-            steps or GenerationSteps(context.pool, cache, self.time, model="small"),
+            steps or GenerationSteps(context.pool, cache, self.time, model="small", windows=windows),
             calls,
             self.time,
             worker=fresh_number(),

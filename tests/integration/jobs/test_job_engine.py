@@ -95,6 +95,22 @@ async def test_documents_are_what_a_deck_is_made_from(j: Jobs):
     assert [call.key for call in j.llm.calls if call.key and call.key.startswith(refused)] == []
 
 
+async def test_a_model_that_reads_less_is_sent_fewer_passages(j: Jobs):
+    """Its refusal says how much: the deck is made from the passages that fit, and what they are is in the calls."""
+    worker = j.worker()
+    text = "".join(
+        f"Berth {number} is closed at low water, for the crane of the harbour waits. \n\n" for number in range(900)
+    )
+    document = await j.put(text)
+    j.llm.window_tokens = 4_096
+    job_id = await j.submit(slides=2, documents=[document])
+    await j.request(worker, job_id)
+    await j.until_status(job_id, "completed")
+    outline, *slides = await j.calls(job_id)
+    assert [call["outcome"] for call in (outline, *slides)] == ["too_long", "answered", "answered", "answered"]
+    assert "Berth" in j.llm.seen("outline")[-1].user
+
+
 async def test_an_outline_is_looked_at_before_slides_are_paid(j: Jobs):
     """One call, no deck and nothing counted; the outline that its reader changed is what the deck is made of, without another."""
     worker = j.worker()

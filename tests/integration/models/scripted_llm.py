@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
+from highwater.streams.models.tokens import count_tokens
+
 STAGES = ("analyzer", "assembler", "responder", "archivist")
 # The format of a job's key: `{job}/slide-7/1`.
 _STEP_OF_JOB = re.compile(r"/(outline|slide-[0-9]+)/")
@@ -152,6 +154,7 @@ class ScriptedLLM:
         self._holds: list[Hold] = []
         self._connections: set[socket.socket] = set()
         self._closing = threading.Event()
+        self.window_tokens: int | None = None  # what the model reads and writes at most; None: all
 
     def __enter__(self) -> Self:
         self._httpd = _Server(("127.0.0.1", 0), _handler(self))
@@ -213,6 +216,7 @@ class ScriptedLLM:
             self.calls.clear()
             self._scripts.clear()
             self._always.clear()
+        self.window_tokens = None
 
     # -- what it saw -------------------------------------------------------------------------------------------------
 
@@ -242,6 +246,17 @@ class ScriptedLLM:
             script = self._scripts[stage] or self._scripts[None]
             step = script.popleft() if script else self._always.get(stage, self._always.get(None, "good"))
         return call, step
+
+    def refusal_of(self, call: Call) -> Reply | None:
+        """The refusal of a call that is longer than `window_tokens`, in the words of vLLM."""
+        size = sum(count_tokens(text) for text in (call.system, call.user))
+        limit = int(call.body.get("max_completion_tokens") or call.body.get("max_tokens") or 0)
+        if self.window_tokens is None or size + limit <= self.window_tokens:
+            return None
+        told = (
+            f"This model's maximum context length is {self.window_tokens} tokens. However, you requested {size + limit}"
+        )
+        return status(400, json.dumps({"error": {"message": told, "code": 400}}))
 
     def wait(self, seconds: float = _SECONDS_MAX) -> None:
         """Do nothing, until it is closed."""
@@ -292,6 +307,8 @@ def _handler(server: ScriptedLLM) -> type[BaseHTTPRequestHandler]:
                 step = step.then
             if isinstance(step, str):
                 step = STEPS.get(step, step)
+            if step == "good" and (refusal := server.refusal_of(call)) is not None:
+                step = refusal
             if isinstance(step, Answer) or step == "good":
                 step = _completion(call, step if isinstance(step, Answer) else Answer(), server.answers)
             if isinstance(step, Reply):

@@ -22,6 +22,7 @@ from highwater.connectors.queries.store import CHANNEL, Runs
 from highwater.connectors.queries.worker_stages import StageCommands
 from highwater.schemas.queries import STAGE_REQUESTED
 from highwater.streams.clock import fresh_number, to_datetime
+from highwater.streams.models.context_windows import ContextWindows
 from highwater.streams.models.costs import parse_prices
 from highwater.streams.queries.states import Stage
 from tests.conftest import Stack
@@ -54,12 +55,13 @@ class Queries:
         """Another worker, watching; `port` in place of the scripted service, `deltas` for answers while they are written."""
         context = self.context
         runs = Runs(context.pool, context.codec, begun_max=begun_max)
+        windows = ContextWindows()
         engine = QueryEngine(
             runs,
-            Stages(context.pool, model="small", strong_model="strong"),
+            Stages(context.pool, model="small", strong_model="strong", windows=windows),
             ModelCalls(
                 Calls(context.pool),
-                port or RemoteChat(ChatEndpoint(self.llm.url, "key", seconds_max=timeout_seconds)),
+                port or RemoteChat(ChatEndpoint(self.llm.url, "key", seconds_max=timeout_seconds, windows=windows)),
                 parse_prices("small=1/2,strong=10/20"),
                 self.time,
             ),

@@ -100,6 +100,29 @@ async def test_an_answer_is_told_while_it_is_written(q: Queries, stack: Stack):
     await link.close()
 
 
+async def test_a_model_that_reads_less_is_sent_less(q: Queries):
+    """Its refusal says how much; the next attempt fits, is recorded as it was sent, and later questions are not refused."""
+    worker, user = q.worker(), str(uuid.uuid4())
+    long = "The lock opens at high water, and the crane waits. " * 2_000
+    q.llm.script("responder", answer(long))
+    first = await q.ask(user=user)
+    await q.request(worker, first)
+    await q.until_status(first, "COMPLETED", archive="STORED")
+    q.llm.window_tokens = 8_192
+    begun = len(q.llm.calls)
+    q.llm.answers["assembler"] = lambda _call: long
+    for outcomes in (["too_long", "answered"], ["answered"]):
+        run_id = await q.ask("When does the lock open?", user=user)
+        await q.request(worker, run_id)
+        row = await q.until_status(run_id, "COMPLETED", archive="STORED")
+        calls = await q.calls(run_id)
+        for stage, sent in (("assembler", row["draft_context"]), ("responder", row["final_context_payload"])):
+            assert [call["outcome"] for call in calls if call["stage"] == stage] == outcomes
+            assert q.llm.seen(stage)[-1].user == sent
+            assert "When does the lock open?" in sent
+    assert len(q.llm.calls) - begun == 2 * len(STAGES) + 2
+
+
 async def test_without_redis_an_answer_is_not_told_and_comes(q: Queries):
     """Deltas are no part of the truth."""
     away = RedisLink("redis://127.0.0.1:1/0")
