@@ -24,13 +24,16 @@ class GeneratedDeck(TypedDict):
 
 
 class IngestedDocuments(TypedDict):
-    """The result of an ingestion; its chunks are in a slot of a namespace."""
+    """The result of an ingestion; its chunks are in a slot of a namespace. `left_out`: numbers of parts of the documents
+    that are in no chunk, by reason.
+    """
 
     ns: str
     slot: str
     ingest_id: str
     documents: int
     chunks: int
+    left_out: NotRequired[dict[str, int]]
 
 
 class ExportedFile(TypedDict):

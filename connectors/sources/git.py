@@ -19,7 +19,7 @@ from highwater.connectors.sources.chunked import DOCUMENT_BYTES_MAX, Fault, Item
 from highwater.connectors.sources.files import media_type_of, name_fault, title_of, url_of
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.feeds import InsightIngested
-from highwater.streams.documents.structure import UnreadableDocumentError, clean
+from highwater.streams.documents.decoding import UnreadableDocumentError, clean
 
 INSIGHT = "feeds.insight-ingested"
 _PART_BYTES = 1 << 18

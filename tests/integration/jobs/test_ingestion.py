@@ -18,7 +18,7 @@ from highwater.connectors.jobs.pdf_file import write_pdf
 from highwater.connectors.jobs.pptx_file import write_pptx
 from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED
 from highwater.schemas.jobs import CHECKPOINT_SAVED, INGESTION_REQUESTED, PROGRESS
-from highwater.streams.documents.structure import UnreadableDocumentError
+from highwater.streams.documents.decoding import UnreadableDocumentError
 from highwater.streams.jobs.layout import Deck, Slide
 from highwater.streams.jobs.states import Kind
 from tests.integration.connecting import until
