@@ -297,6 +297,7 @@ class Import:
             "rejected": self._faults.count,
             "faults": self._faults.shown,
             "passed_over": reading.passed_over,
+            "passed_over_suffixes": dict(sorted(reading.suffixes.items())),
             "gone": submission.gone,
             "truncated": not reading.is_whole or self._is_interrupted,
             "window": reading.window,
@@ -342,7 +343,12 @@ def _tell(name: str, told: Mapping[str, Any], *, is_interrupted: bool) -> None:
         click.echo(f"  gone: {printable(source_id)}")
     _tell_left_out(told)
     if told["passed_over"]:
-        click.echo(f"  passed over: {told['passed_over']:,} of other kinds")
+        kinds = [
+            f"{printable(suffix) or 'no suffix'} {count:,}" for suffix, count in told["passed_over_suffixes"].items()
+        ]
+        click.echo(
+            f"  passed over: {told['passed_over']:,} of other kinds" + (f" ({', '.join(kinds)})" if kinds else "")
+        )
     window = told["window"]
     if window is not None:
         more = f"; continue with --cursor '{window['cursor']}'" if window["cursor"] else ""

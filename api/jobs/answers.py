@@ -36,6 +36,21 @@ class IngestedDocuments(TypedDict):
     left_out: NotRequired[dict[str, int]]
 
 
+class PartLeftOut(TypedDict):
+    """A part of a document that is in no chunk, its first 1,000 letters, and why (`streams/documents/chunking.py`)."""
+
+    reason: str
+    text: str
+
+
+class PartsLeftOut(TypedDict):
+    """What ingestion leaves out of a document: the numbers of parts by reason, and the first parts in order."""
+
+    sha256: str
+    left_out: dict[str, int]
+    parts: list[PartLeftOut]
+
+
 class ExportedFile(TypedDict):
     """The result of an export to a file; `symbols_left_out`: number of symbols that no font contains."""
 

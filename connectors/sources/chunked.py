@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -85,6 +86,7 @@ class Reading:
         is_listed: whether those are all that exist.
         is_whole: whether nothing that exists was left out.
         passed_over: existing items of a kind that is not imported.
+        suffixes: those of the files among them, each with its number; "" for names without one.
         why: what ended the reading early.
         window: what was read of a paged origin (R3.24).
         times: publication times of listed sources, in ms, as far as the listing has them.
@@ -95,8 +97,14 @@ class Reading:
     is_listed: bool = True
     is_whole: bool = True
     passed_over: int = 0
+    suffixes: Counter[str] = field(default_factory=Counter)
     why: str | None = None
     window: dict[str, Any] | None = None
+
+    def pass_over(self, path: str) -> None:
+        """Count a file of a kind that is not imported."""
+        self.passed_over += 1
+        self.suffixes[os.path.splitext(path)[1].lower()] += 1  # noqa: PTH122 (a path of a commit is in no file system)
 
 
 class Origin(Protocol):

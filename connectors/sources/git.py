@@ -275,7 +275,7 @@ class Commit:
         for path, object_id in self._repository.files():
             media_type = media_type_of(path, self._patterns)
             if object_id is None or media_type is None:
-                self.reading.passed_over += 1
+                self.reading.pass_over(path)
             elif (fault := name_fault(path)) is not None:
                 yield fault
             else:

@@ -116,7 +116,7 @@ _MAIL_ENCODED = re.compile(
 
 
 def _other_format(raw: bytes) -> str | None:
-    """Return what a document is that is named as text and is none, and what to do; None for text."""
+    """Return the format of a document that is only named as text, and what to do; None for text."""
     begin = raw[:_HEADER_BYTES].removeprefix(b"\xef\xbb\xbf").lstrip()
     named = next((name for mark, name in _OTHER_FORMATS if begin.startswith(mark)), None)
     if named is None and _OFFICE_XML.search(begin):

@@ -34,7 +34,7 @@ _PAGE_WORD = re.compile(
 )
 _OF_PAGES = re.compile(r"\s*(?:/|of|von|de|sur|di|z|av|\u0438\u0437)\s*\d{1,5}(?=\D*\Z)", re.IGNORECASE)
 _AROUND_NUMBER = frozenset(" \t-\u2013\u2014|\u00b7\u2022[](){}<>.~=*_")
-# The number of a section before its heading; and of a heading the part that tells it from others.
+# The number of a section before its heading; and the letters of a heading that are compared.
 _NUMBERING = re.compile(r"\s*\d+(?:\.\d+)*[.)]?\s+(?=\S)")
 _KEY_CHARACTERS_MAX = 400
 # A word that is divided at the end of a line, and the line of its second part.
@@ -113,7 +113,7 @@ def _edge(page: Sequence[str], *, is_last: bool) -> int | None:
 
 
 def _pages_by_key(pages: Sequence[Sequence[str]]) -> dict[str, set[int]]:
-    """Return the pages on which the words of a line are a line, also two lines together; entries of contents are none."""
+    """Return the pages on which the words of a line are a line, also two lines together, except entries of contents."""
     found: dict[str, set[int]] = {}
     for number, page in enumerate(pages):
         before = ""
@@ -144,6 +144,8 @@ def _running(lines: Mapping[int, str], pages: int, keys: Mapping[str, set[int]])
 
 def _page_numbers(line: str, keys: Mapping[str, set[int]]) -> Iterator[tuple[int, tuple[str, str]]]:
     """Yield the numbers of a line that may be its page's, each with what is around it."""
+    if len(line) > _KEY_CHARACTERS_MAX:  # no line of a page, and each number would cost its length
+        return
     for number in _NUMBER.finditer(line):
         before, after = line[: number.start()], line[number.end() :]
         after = _OF_PAGES.sub("", after, count=1)

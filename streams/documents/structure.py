@@ -32,8 +32,6 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?")
 # What may be an item of a table of contents: only a link to a heading of the same document.
 _CONTENTS_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,3}[.)])\s+\[(.{1,300})\]\(#[^)\s]{0,300}\)\s*")
-# What closes a heading: signs after a space, so that "C#" is a word.
-_CLOSING = re.compile(r"(?:\A|[ \t]+)#+[ \t]*\Z")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")
 # YAML metadata before the text of a document; more lines than this are text between two rules.
 _FRONT_MATTER = re.compile(
@@ -172,7 +170,7 @@ def _marked_blocks(text: str, headings: AbstractSet[str]) -> list[Block]:
             held.append(line)
         elif (heading := _HEADING.fullmatch(line)) is not None:
             blocks += _closed(held)
-            blocks.append(Block(unmarked(_CLOSING.sub("", (heading[2] or "").strip())), len(heading[1])))
+            blocks.append(Block(unmarked(_unclosed((heading[2] or "").strip())), len(heading[1])))
         elif len(held) == 1 and (underline := _UNDERLINE.fullmatch(line)) is not None:
             blocks.append(Block(unmarked(held.pop()), 1 if underline[1][0] == "=" else 2))
         elif _is_of_contents(line, headings):
@@ -191,6 +189,12 @@ def _closed(held: list[str]) -> list[Block]:
     blocks = [Block("\n".join(held))] if held else []
     held.clear()
     return blocks
+
+
+def _unclosed(heading: str) -> str:
+    """Return a heading without the signs that close it, which are after a space: "C#" is a word."""
+    text = heading.rstrip("#")
+    return heading if text and not text[-1].isspace() else text.rstrip()
 
 
 def _is_end(opened: re.Match[str], fence: str) -> bool:

@@ -20,7 +20,7 @@ _CELL_CHARACTERS_MAX = 1_000
 _COLUMNS_MAX = _SPAN_MAX = 64
 # What separates the values of a line, and the lines that decide which of them it is.
 _DELIMITERS, _LINES_TRIED = ("\t", ";", ",", "|"), 20
-# The line before a table by which Excel names its separator; it is no row.
+# The line before a table by which Excel names its separator; it is not a row.
 _SEPARATOR = re.compile(r"sep=([\t;,|:^~ ])\n")
 
 

@@ -111,7 +111,7 @@ async def test_documents_are_handed_on_one_by_one(j: Jobs):
     row = await j.context.pool.fetchrow("SELECT job_id::text, result, progress_pct FROM jobs")
     assert {one["ingest_id"] for one in ends} == {row["job_id"]}
     assert json.loads(row["result"]) == {
-        "ingest_id": row["job_id"], "ns": "docs", "slot": "main", "documents": 3, "chunks": 3,
+        "ingest_id": row["job_id"], "ns": "docs", "slot": "main", "documents": 3, "chunks": 3, "left_out": {},
     }  # fmt: skip
     told = await j.events(PROGRESS)
     assert [(one["event_type"], one["progress_pct"]) for one in told] == [
@@ -215,6 +215,21 @@ async def test_a_document_that_cannot_be_read_is_named(j: Jobs, raw: bytes, medi
     row = await j.until_status(job_id, "failed")
     assert row["error"].startswith(f"document {bad} cannot be read: {reason}")
     assert [end["source_id"] for end in await j.events(INGEST_FINISHED)] == [good]
+
+
+@pytest.mark.parametrize("keeps_all", [False, True])
+async def test_what_is_left_out_is_counted_or_kept(j: Jobs, keeps_all: bool):
+    """The result of the job counts it by reason over all documents; with `keep_all` it is in the chunks."""
+    page = b"<nav>Menu</nav><main><ul><li><a href='#a'>Log</a></ul><h1>Log</h1><p>It is kept.</main>"
+    documents = [await put(j, page, "text/html"), await put(j, page + b"<p>Foot", "text/html")]
+    worker = j.worker(Kind.INGESTION, IngestionSteps(j.context.pool, j.time))
+    args = {"document_ids": documents, "ns": "docs", "slot": "main", "keep_all": keeps_all}
+    job_id = await j.submit(kind=Kind.INGESTION, args=args)
+    await j.request(worker, job_id)
+    row = await j.until_status(job_id, "completed")
+    assert json.loads(row["result"])["left_out"] == ({} if keeps_all else {"contents": 2, "outside_main": 3})
+    text = " ".join(chunk["content"] for chunk in await j.events(CHUNK_SUBMITTED))
+    assert ("Menu" in text, "Foot" in text, "It is kept." in text) == (keeps_all, keeps_all, True)
 
 
 async def test_a_document_of_others_is_not_there(j: Jobs):

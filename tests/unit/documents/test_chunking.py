@@ -49,7 +49,7 @@ def test_texts_together_lose_no_letter(count: Count, texts: list[str]):
 
 @given(BLOCKS)
 def test_every_word_is_in_a_chunk_or_a_title(blocks: list[Block]):
-    """Every word of a document is found, or told as left out; no chunk is empty or too long."""
+    """Every word of a document is found, or is marked as left out; no chunk is empty or too long."""
     chunks = cut(blocks, count_tokens, LIMIT)
     assert all(chunk.content and count_tokens(chunk.content) <= LIMIT for chunk in chunks)
     in_text = ["".join("".join(chunk.content for chunk in chunks).split()), *(chunk.title or "" for chunk in chunks)]

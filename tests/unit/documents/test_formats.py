@@ -143,7 +143,7 @@ def test_what_is_written_onto_a_page_is_read():
 
 
 def test_a_page_of_pictures_is_named():
-    """A scan in a document of text is no silent gap; a document of scans alone is refused with their number."""
+    """A scan in a document of text is named; a document of scans alone is refused with their number."""
     from PIL import Image
 
     def scan(page: Any) -> None:
