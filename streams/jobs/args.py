@@ -175,7 +175,7 @@ _FIELDS: Mapping[Kind, Mapping[str, bool]] = {
         "await_approval": False,
         "approval_timeout_seconds": False,
     },
-    Kind.INGESTION: {"document_ids": True, "ns": True, "slot": True},
+    Kind.INGESTION: {"document_ids": True, "ns": True, "slot": True, "keep_all": False},
     Kind.EXPORT: {"presentation_id": True, "format": True, "brand_kit": False},
 }
 

@@ -131,13 +131,13 @@ class Halting(DocumentReader):
         self.reads = 0
         self.is_reached = asyncio.Event()
 
-    async def read(self, stream: AsyncIterable[bytes], media_type: str) -> Chunked:
+    async def read(self, stream: AsyncIterable[bytes], media_type: str, **more: Any) -> Chunked:
         """Read the first one."""
         self.reads += 1
         if self.reads == 2:
             self.is_reached.set()
             await asyncio.Event().wait()
-        return await super().read(stream, media_type)
+        return await super().read(stream, media_type, **more)
 
 
 async def test_a_worker_killed_after_a_document(j: Jobs):
@@ -168,10 +168,10 @@ class Counting(DocumentReader):
         super().__init__()
         self.reads = 0
 
-    async def read(self, stream: AsyncIterable[bytes], media_type: str) -> Chunked:
+    async def read(self, stream: AsyncIterable[bytes], media_type: str, **more: Any) -> Chunked:
         """Read."""
         self.reads += 1
-        return await super().read(stream, media_type)
+        return await super().read(stream, media_type, **more)
 
 
 async def test_a_long_document_takes_several_steps(j: Jobs):
