@@ -102,6 +102,7 @@ EXAMPLES: Mapping[str, Example] = {
     "post_job_restart": Example(parameters={"job_id": FAILED_JOB_ID}),
     "put_blob": Example(DOCUMENT, {"organization_id": "acme", "filename": "readme.txt"}),
     "get_blob": Example(parameters={"organization_id": "acme"}),
+    "get_left_out": Example(parameters={"organization_id": "acme"}),
     "put_organization_plan": Example({"plan": "pro", "subscription_status": "active"}),
     # People.
     "post_session": Example({"user_id": "ada", "role": "viewer", "organization_id": "acme"}),

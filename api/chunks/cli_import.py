@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.chunks.import_run import Draw, Faults, Import, ImportOptions, UseOrigin
+from highwater.api.chunks.import_run import COUNT, KEEP, SHOW, Draw, Faults, Import, ImportOptions, UseOrigin
 from highwater.api.command.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.terminal import print_json, printable, progress, warn
@@ -32,6 +32,13 @@ _ns = click.option("--ns", required=True, metavar="NS", help="The namespace of t
 _slot = click.option("--slot", metavar="SLOT", help="The slot [default: the name of the imported source].")
 _full = click.option("--full", is_flag=True, help="Mark for deletion what no longer exists in the source.")
 _force = click.option("--force", is_flag=True, help="With --full, also if a source, or everything, is empty.")
+_left_out = click.option(
+    "--left-out",
+    type=click.Choice([COUNT, SHOW, KEEP]),
+    default=COUNT,
+    show_default=True,
+    help="Count, show or keep as text what is not judged to be text: running heads, page numbers, contents, menus.",
+)
 _include = click.option(
     "--include", multiple=True, metavar="GLOB", help="Files to import [default: all of known types]."
 )
@@ -44,6 +51,7 @@ _url = click.option("--url", metavar="BASE", help="Base URL of the files: a file
 @_slot
 @_full
 @_force
+@_left_out
 @_include
 @_url
 @json_option
@@ -53,6 +61,7 @@ def files(
     slot: str | None,
     full: bool,
     force: bool,
+    left_out: str,
     include: tuple[str, ...],
     url: str | None,
     as_json: bool,
@@ -65,7 +74,7 @@ def files(
     """
     from highwater.connectors.sources.files import Folder
 
-    wanted = _wanted(ns, slot or folder.resolve().name, full, force, lasts=True)
+    wanted = _wanted(ns, slot or folder.resolve().name, full, force, left_out, lasts=True)
     origin = Folder(folder, patterns=include, url=url)
     Import(stack_settings(*_PARTS), wanted).run(str(folder), _with(origin), origin.identity, as_json=as_json)
 
@@ -76,8 +85,9 @@ def files(
 @_slot
 @_full
 @_force
+@_left_out
 @json_option
-def jsonl(file: Path, ns: str, slot: str | None, full: bool, force: bool, as_json: bool) -> None:
+def jsonl(file: Path, ns: str, slot: str | None, full: bool, force: bool, left_out: str, as_json: bool) -> None:
     """Publish JSON lines (FILE, `-` for standard input, gzip read) as chunks.
 
     A line is a document, {"source_id", "text", "media_type"?, "title"?, "url"?, "published_at"?}, which is split; or a
@@ -89,7 +99,7 @@ def jsonl(file: Path, ns: str, slot: str | None, full: bool, force: bool, as_jso
     from highwater.connectors.sources.json_lines import JsonLines
 
     name = "main" if file == Path("-") else file.name.partition(".")[0]
-    wanted = _wanted(ns, slot or name, full, force)
+    wanted = _wanted(ns, slot or name, full, force, left_out)
     run = Import(stack_settings(*_PARTS), wanted)
 
     def imported(stream: IO[bytes]) -> None:
@@ -113,6 +123,7 @@ def jsonl(file: Path, ns: str, slot: str | None, full: bool, force: bool, as_jso
 @_slot
 @_full
 @_force
+@_left_out
 @_include
 @_url
 @json_option
@@ -125,6 +136,7 @@ def git(
     slot: str | None,
     full: bool,
     force: bool,
+    left_out: str,
     include: tuple[str, ...],
     url: str | None,
     as_json: bool,
@@ -139,14 +151,15 @@ def git(
 
     context = click.get_current_context()
     if kind == "insights":
-        if ns or slot or full or force or include or url:
-            raise click.UsageError("--ns, --slot, --full, --force, --include and --url need --as chunks", context)
+        if ns or slot or full or force or include or url or left_out != COUNT:
+            names = "--ns, --slot, --full, --force, --left-out, --include and --url"
+            raise click.UsageError(f"{names} need --as chunks", context)
         _publish_insights(Repository(folder, rev), channel, as_json=as_json)
         return
     if ns is None or channel is not None:
         raise click.UsageError("--as chunks needs --ns, and excludes --channel", context)
     repository = Repository(folder, rev)
-    wanted = _wanted(ns, slot or repository.name, full, force, lasts=True)
+    wanted = _wanted(ns, slot or repository.name, full, force, left_out, lasts=True)
     origin = Commit(repository, patterns=include, url=url)
     Import(stack_settings(*_PARTS), wanted).run(str(folder), _with(origin), origin.identity, as_json=as_json)
 
@@ -158,6 +171,7 @@ def git(
 @_slot
 @_full
 @_force
+@_left_out
 @click.option(
     "--pages", type=click.IntRange(min=1), default=_PAGES, show_default=True, help="Maximum number of pages of 100."
 )
@@ -180,6 +194,7 @@ def github(
     slot: str | None,
     full: bool,
     force: bool,
+    left_out: str,
     pages: int,
     since: str | None,
     cursor: str | None,
@@ -203,7 +218,7 @@ def github(
     if since is not None and (cursor is not None or not KINDS[what].takes_since):
         raise click.UsageError(f"--since does not apply to {what}, nor with --cursor", context)
     since = None if since is None else _since(since)
-    wanted = _wanted(ns, slot or repository, full, force)
+    wanted = _wanted(ns, slot or repository, full, force, left_out)
     settings = stack_settings(*_PARTS)
     url = api_url or API_URL
     limits: dict[str, Any] = {"pages_max": pages, "since": since, "cursor": cursor}
@@ -225,8 +240,8 @@ def _with(origin: Origin) -> UseOrigin:
     return use
 
 
-def _wanted(ns: str, slot: str, full: bool, force: bool, *, lasts: bool = False) -> ImportOptions:
-    wanted = ImportOptions(ns, slot, asks_full=full, forces=force, lasts=lasts)
+def _wanted(ns: str, slot: str, full: bool, force: bool, left_out: str, *, lasts: bool = False) -> ImportOptions:
+    wanted = ImportOptions(ns, slot, asks_full=full, forces=force, lasts=lasts, left_out=left_out)
     wanted.check()
     return wanted
 

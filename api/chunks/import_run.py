@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 # Faults are printed one by one up to a limit, so that they do not scroll important lines away; the rest is counted.
 FAULTS_SHOWN = 50
+# What is done with the parts of documents that are judged not to be text: their numbers are printed, their texts too, or
+# they are published as text.
+COUNT, SHOW, KEEP = "count", "show", "keep"
 
 
 @dataclass(slots=True)
@@ -65,6 +68,7 @@ class ImportOptions:
     asks_full: bool = False
     forces: bool = False
     lasts: bool = False
+    left_out: str = COUNT
 
     def check(self) -> None:
         """Check that the options fit together.
@@ -154,6 +158,7 @@ class Import:
         self._submission: Submission | None = None
         self._is_interrupted = False
         self._life: AgeLimit | None = None
+        self._left_out: list[dict[str, str]] = []
 
     def run(self, name: str, use: UseOrigin, identity: Sequence[str] | None, *, as_json: bool) -> None:
         """Import, report and end the command with its exit status.
@@ -225,8 +230,8 @@ class Import:
         from highwater.connectors.sources.chunked import cut_all
 
         self._origin, self._submission = origin, submission
-        before, noted = frozenset(known.sources), 0
-        async with aclosing(cut_all(origin.documents(), DocumentReader())) as items:
+        before, noted, keeps_all = frozenset(known.sources), 0, self._options.left_out == KEEP
+        async with aclosing(cut_all(origin.documents(), DocumentReader(), keeps_all=keeps_all)) as items:
             async for item in items:
                 if self._life is not None:
                     self._life.look(item, origin.reading.times)
@@ -235,11 +240,19 @@ class Import:
                     known.sources |= origin.reading.listed
                     known.save()
                 submission.take(item)
+                self._note_left_out(item)
                 bar.update(submission.chunks)
         if origin.reading.why is not None:
             self._faults.add("the rest", origin.reading.why)
         elif self._options.asks_full and origin.reading.is_listed and not submission.has_unknown_faults:
             await self._end_gone(origin, submission, before - origin.reading.listed)
+
+    def _note_left_out(self, item: Whole | Piece | Fault) -> None:
+        from highwater.connectors.sources.chunked import Whole
+
+        if self._options.left_out == SHOW and isinstance(item, Whole):
+            about = {"source_id": item.found.source_id}
+            self._left_out += [{**about, "reason": str(reason), "text": text} for reason, text in item.left_out]
 
     async def _end_gone(self, origin: Origin, submission: Submission, missing: frozenset[str]) -> None:
         if missing and not origin.reading.listed and not self._options.forces:
@@ -284,10 +297,13 @@ class Import:
             "rejected": self._faults.count,
             "faults": self._faults.shown,
             "passed_over": reading.passed_over,
+            "passed_over_suffixes": dict(sorted(reading.suffixes.items())),
             "gone": submission.gone,
             "truncated": not reading.is_whole or self._is_interrupted,
             "window": reading.window,
             "too_old": 0 if self._life is None else self._life.too_old,
+            "left_out": dict(sorted(submission.left_out.items())),
+            "left_out_parts": self._left_out,
             "positions": list(publisher.positions().values()),
         }
         if as_json:
@@ -325,11 +341,26 @@ def _tell(name: str, told: Mapping[str, Any], *, is_interrupted: bool) -> None:
         click.echo(f"  not found, since they are too old: {told['too_old']:,}")
     for source_id in told["gone"]:
         click.echo(f"  gone: {printable(source_id)}")
+    _tell_left_out(told)
     if told["passed_over"]:
-        click.echo(f"  passed over: {told['passed_over']:,} of other kinds")
+        kinds = [
+            f"{printable(suffix) or 'no suffix'} {count:,}" for suffix, count in told["passed_over_suffixes"].items()
+        ]
+        click.echo(
+            f"  passed over: {told['passed_over']:,} of other kinds" + (f" ({', '.join(kinds)})" if kinds else "")
+        )
     window = told["window"]
     if window is not None:
         more = f"; continue with --cursor '{window['cursor']}'" if window["cursor"] else ""
         click.echo(f"  pages {window['page_from']} to {window['page_to']}{printable(more)}")
     for position in told["positions"]:
         click.echo(f"  {position}")
+
+
+def _tell_left_out(told: Mapping[str, Any]) -> None:
+    if told["left_out"]:
+        counts = ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in told["left_out"].items())
+        click.echo(f"  left out of the text: {counts}")
+    for part in told["left_out_parts"]:
+        text = " ".join(part["text"].split())
+        click.echo(f"    {printable(part['source_id'])}: {part['reason'].replace('_', ' ')}: {printable(text)}")

@@ -24,13 +24,31 @@ class GeneratedDeck(TypedDict):
 
 
 class IngestedDocuments(TypedDict):
-    """The result of an ingestion; its chunks are in a slot of a namespace."""
+    """The result of an ingestion; its chunks are in a slot of a namespace. `left_out`: numbers of parts of the documents
+    that are in no chunk, by reason.
+    """
 
     ns: str
     slot: str
     ingest_id: str
     documents: int
     chunks: int
+    left_out: NotRequired[dict[str, int]]
+
+
+class PartLeftOut(TypedDict):
+    """A part of a document that is in no chunk, its first 1,000 letters, and why (`streams/documents/chunking.py`)."""
+
+    reason: str
+    text: str
+
+
+class PartsLeftOut(TypedDict):
+    """What ingestion leaves out of a document: the numbers of parts by reason, and the first parts in order."""
+
+    sha256: str
+    left_out: dict[str, int]
+    parts: list[PartLeftOut]
 
 
 class ExportedFile(TypedDict):

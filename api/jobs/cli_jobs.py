@@ -270,6 +270,26 @@ def get_blob(sha256: str, organization_id: str | None, output: Path | None, is_r
         print_result({"sha256": sha256.lower(), "file": str(saved)}, as_json=as_json, line=str(saved))
 
 
+@blobs.command("left-out")
+@click.argument("sha256")
+@click.option("--organization", "organization_id", help="Organization to read as.")
+@json_option
+def left_out(sha256: str, organization_id: str | None, as_json: bool) -> None:
+    """List what ingestion leaves out of document SHA256: running heads, page numbers, contents, menus.
+
+    A job with "keep_all": true in its args keeps it as text.
+    """
+    settings = own_settings()
+    wanted = {} if organization_id is None else {"organization_id": organization_id}
+    with api_client(settings, any_key(settings)) as client:
+        answer = request(client, "GET", f"/api/blobs/{sha256}/left-out", params=wanted).json()
+    if as_json:
+        print_json(answer)
+    else:
+        rows = [(part["reason"].replace("_", " "), " ".join(part["text"].split())) for part in answer["parts"]]
+        print_table(("reason", "text"), rows)
+
+
 @jobs.command("recompute-usage")
 @click.option("--org", "organization_id", help="Only this organization.")
 @click.option("--period", help="Only this month (YYYY-MM).")

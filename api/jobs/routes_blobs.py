@@ -9,11 +9,12 @@ shows a stored file as one of our pages.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import re
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from pydantic import BaseModel
 
 from highwater.api.core import conditional
 from highwater.api.core.access import OwnedBy, Scope, access
+from highwater.api.core.answers import answer
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import (
     BadRequestError,
@@ -35,18 +37,23 @@ from highwater.api.core.openapi import NOT_MODIFIED, fields, problems
 from highwater.api.core.resources import BLOB, OwnedBlob
 from highwater.api.core.services import Services, Wired
 from highwater.api.core.streamed import StreamedAnswer
+from highwater.api.jobs.answers import PartsLeftOut
 from highwater.api.jobs.services import WiredJobs
 from highwater.api.jobs.uploads import Uploads
 from highwater.connectors.identity.organizations import Organization
 from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.blobs import Blob, BlobTooLargeError, Spooled, StorageFullError
+from highwater.streams.documents.decoding import UnreadableDocumentError
 from highwater.streams.identity.plans import Limit, Usage, refusal, refusal_text
 from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.jobs.file_names import check_file_name, content_disposition, name_of_digest
+from highwater.streams.letters import cut_to
 
 # Requests whose bodies have a limit of their own, and are not counted in the common one.
 OWN_BOUND = frozenset({("PUT", "/api/blobs")})
 MEDIA_TYPE_DEFAULT = "application/octet-stream"
+# Parts of a document that an answer lists, and letters of each: as much as somebody reads to judge what was left out.
+LEFT_OUT_MAX, LEFT_OUT_CHARACTERS_MAX = 1_000, 1_000
 # Contents under a digest never change, so a permitted reader may cache them for a year.
 CACHE_CONTROL = "private, max-age=31536000, immutable"
 # A document is offered as a file; browsers do not run it or guess its type under the API's own address.
@@ -144,6 +151,35 @@ async def get_blob(
     # The first part before the status: an unavailable PostgreSQL is a 503 and not an interrupted response.
     first = await anext(parts, b"")
     return StreamedAnswer(_all_parts(first, parts), headers=headers, media_type=blob.media_type)
+
+
+@router.get(
+    "/api/blobs/{sha256}/left-out",
+    summary="List the parts of a document that ingestion leaves out",
+    response_model=None,
+    responses=answer(PartsLeftOut) | problems(UnprocessableError),
+)
+@access(Role.VIEWER, Scope.JOBS, OwnedBy.BLOB, limit=RateLimit.PLAN, cost=1)
+async def get_left_out(
+    sha256: Annotated[str, Path(description="SHA-256 returned by PUT /api/blobs")],
+    called: Called,
+    services: Wired,
+    jobs: WiredJobs,
+    organization_id: Named = None,
+    limit: Annotated[int, Query(ge=1, le=LEFT_OUT_MAX, description="Parts of the answer.")] = LEFT_OUT_MAX,
+) -> Response:
+    """Reads the document again: running heads, page numbers, contents and menus are in no chunk unless the job's args have
+    `keep_all`. 422 if the document cannot be read.
+    """
+    blob = await _readable(services, called, _hexadecimal("sha256", sha256), organization_id)
+    try:
+        chunked = await jobs.reader.read(blobs.read(services.database.require(), blob), blob.media_type)
+    except UnreadableDocumentError as error:
+        raise UnprocessableError(f"the document cannot be read: {error}", field="sha256") from error
+    with closing(chunked):
+        parts = await asyncio.to_thread(chunked.parts_left_out, limit)
+    told = [{"reason": reason, "text": cut_to(text, LEFT_OUT_CHARACTERS_MAX)} for reason, text in parts]
+    return conditional.uncached({"sha256": blob.sha256, "left_out": chunked.left_out, "parts": told})
 
 
 async def _all_parts(first: bytes, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""The services of the routes of jobs, besides the common ones: watchers of jobs, uploads, views of decks."""
+"""The services of the routes of jobs, besides the common ones: watchers, uploads, views of decks, a reader of documents."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from highwater.api.core.services import Services
 from highwater.api.jobs.stream import JobHub
 from highwater.api.jobs.uploads import Uploads
+from highwater.connectors.documents.reading import DocumentReader
 from highwater.connectors.jobs import read_model as job_reads
 from highwater.connectors.jobs.streams import JobStreams
 from highwater.connectors.jobs.views import ViewDeltas
@@ -24,6 +25,7 @@ class JobServices:
     watchers: JobHub
     uploads: Uploads
     views: ViewDeltas
+    reader: DocumentReader
 
     async def end(self) -> None:
         """End every stream of events, which would otherwise end only with its job."""
@@ -44,6 +46,7 @@ def make_jobs(core: Services) -> JobServices:
         watchers=JobHub(JobStreams(core.link), read_jobs, core.clock, server_id=fresh_id()),
         uploads=Uploads(),
         views=ViewDeltas(core.link),
+        reader=DocumentReader(),
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 
 import asyncpg
 
+from highwater.connectors.documents.formats import is_plain, text_of
 from highwater.connectors.documents.reading import Chunked, DocumentReader
 from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.kept_decks import kept_deck
@@ -31,7 +32,8 @@ from highwater.connectors.retrieval.context import ChunkContext
 from highwater.connectors.retrieval.insights import SHARE_MIN, InsightSearch
 from highwater.connectors.retrieval.results import Result
 from highwater.streams.clock import Clock, to_datetime
-from highwater.streams.documents.structure import UnreadableDocumentError, decoded, markdown_blocks
+from highwater.streams.documents.decoding import UnreadableDocumentError
+from highwater.streams.documents.structure import markdown_blocks
 from highwater.streams.jobs.approval import is_approved
 from highwater.streams.jobs.args import GenerationArgs, parse_args
 from highwater.streams.jobs.decks import (
@@ -313,18 +315,23 @@ class GenerationSteps:
         """Return the text of a document, from its beginning."""
         try:
             if blob.media_type.partition(";")[0].strip().lower() in _PLAIN:
-                raw = bytearray()
-                async for part in blobs.read(self._pool, blob):
-                    raw += part
-                    if len(raw) >= bytes_max:
-                        break
-                return await asyncio.to_thread(_of_text, blob, bytes(raw[:bytes_max]))
+                raw = await self._beginning(blob, bytes_max)
+                if is_plain(raw):
+                    return await asyncio.to_thread(_of_text, blob, raw)
             chunked = await self._reader.read(blobs.read(self._pool, blob), blob.media_type)
         except UnreadableDocumentError as error:
             raise JobFailedError(f"the source document {blob.sha256} cannot be read: {error}") from error
         with contextlib.closing(chunked):
             sections = _sections(chunked, bytes_max)
             return await asyncio.to_thread(passages_of_sections, blob.sha256, sections, name=blob.file_name)
+
+    async def _beginning(self, blob: blobs.Blob, bytes_max: int) -> bytes:
+        raw = bytearray()
+        async for part in blobs.read(self._pool, blob):
+            raw += part
+            if len(raw) >= bytes_max:
+                break
+        return bytes(raw[:bytes_max])
 
 
 def _is_near(chunk: Result, words: Sequence[str]) -> bool:
@@ -347,7 +354,7 @@ def _sections(chunked: Chunked, bytes_max: int) -> Iterator[tuple[str, str]]:
 
 
 def _of_text(blob: blobs.Blob, raw: bytes) -> list[Passage]:
-    text = decoded(raw, is_cut=len(raw) < blob.size_bytes)
+    text = text_of(raw, blob.media_type, is_cut=len(raw) < blob.size_bytes)
     passages = passages_of_blocks(blob.sha256, markdown_blocks(text), name=blob.file_name)
     if not passages:
         raise UnreadableDocumentError("it has no text")

@@ -7,8 +7,9 @@ unreadable document fails the job, which names it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import asyncpg
@@ -20,7 +21,7 @@ from highwater.connectors.kafka.outbox import outbox_event
 from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED, ChunkSubmitted, IngestFinished
 from highwater.streams.clock import Clock
 from highwater.streams.documents.chunking import Chunk
-from highwater.streams.documents.structure import UnreadableDocumentError
+from highwater.streams.documents.decoding import UnreadableDocumentError
 from highwater.streams.jobs.args import IngestionArgs, parse_args
 from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.progress import STEP_COMPLETED, ProgressReport
@@ -35,16 +36,19 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 
 class Place(NamedTuple):
-    """The progress of a job: the current document, its next chunk, and the number published of all documents."""
+    """The progress of a job: the current document, its next chunk, the number published of all documents, and the numbers
+    of parts that were left out of them, by reason.
+    """
 
     document: int = 0
     chunk: int = 0
     chunks: int = 0
+    left_out: Mapping[str, int] = MappingProxyType({})
 
     @classmethod
     def of(cls, job: Job) -> Place:
-        """Return where the job continues."""
-        return cls() if job.checkpoint is None else cls(*(job.checkpoint[name] for name in cls._fields))
+        """Return where the job continues; an earlier release counted nothing that was left out."""
+        return cls(**(job.checkpoint or {}))
 
 
 class IngestionSteps:
@@ -68,9 +72,10 @@ class IngestionSteps:
         place = Place.of(job)
         if place.document == len(args.document_ids):
             of = {"ns": args.ns, "slot": args.slot, "ingest_id": job.id}
-            return Done({**of, "documents": place.document, "chunks": place.chunks})
+            counts = {"documents": place.document, "chunks": place.chunks, "left_out": dict(place.left_out)}
+            return Done({**of, **counts})
         document_id = args.document_ids[place.document]
-        chunked = await self._chunked(job, document_id)
+        chunked = await self._chunked(job, document_id, keeps_all=args.keep_all)
         part = chunked.part(place.chunk, CHUNKS_PER_STEP)
         following = place._replace(chunk=place.chunk + len(part), chunks=place.chunks + len(part))
         chunks = _submitted(job, args, document_id, place.chunk, part)
@@ -79,28 +84,32 @@ class IngestionSteps:
         if is_last:
             finished = _finished(job, args, document_id, chunked.count, self._clock())
             events.append(outbox_event(INGEST_FINISHED, finished))
-            following = following._replace(document=place.document + 1, chunk=0)
+            left_out = Counter(place.left_out) + Counter(chunked.left_out)
+            following = following._replace(
+                document=place.document + 1, chunk=0, left_out=dict(sorted(left_out.items()))
+            )
             self._let_go(job, document_id)
         told = (ProgressReport(STEP_COMPLETED),) if is_last else ()
-        return Step(following._asdict(), following.document, len(args.document_ids), told, tuple(events))
+        checkpoint = {**following._asdict(), "left_out": dict(following.left_out)}
+        return Step(checkpoint, following.document, len(args.document_ids), told, tuple(events))
 
-    async def _chunked(self, job: Job, document_id: str) -> Chunked:
+    async def _chunked(self, job: Job, document_id: str, *, keeps_all: bool) -> Chunked:
         key = (job.id, document_id)
         held = self._held.get(key)
         if held is None:
-            held = self._held[key] = await self._read(job, document_id)
+            held = self._held[key] = await self._read(job, document_id, keeps_all=keeps_all)
             while len(self._held) > _HELD_MAX:
                 self._held.popitem(last=False)[1].close()
         self._held.move_to_end(key)
         return held
 
-    async def _read(self, job: Job, document_id: str) -> Chunked:
+    async def _read(self, job: Job, document_id: str, *, keeps_all: bool) -> Chunked:
         known = await blobs.known(self._pool, [document_id], job.organization_id)
         if document_id not in known:
             raise JobFailedError(f"document {document_id} does not exist")
         blob = known[document_id]
         try:
-            return await self._reader.read(blobs.read(self._pool, blob), blob.media_type)
+            return await self._reader.read(blobs.read(self._pool, blob), blob.media_type, keeps_all=keeps_all)
         except UnreadableDocumentError as error:
             raise JobFailedError(f"document {document_id} cannot be read: {error}") from error
 

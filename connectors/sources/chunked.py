@@ -8,7 +8,9 @@ a fault with its name, affects no other and ends nothing: its stored chunks stay
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import contextlib
+import os
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -23,8 +25,8 @@ from highwater.streams.checks import TS_MS_MAX, TS_MS_MIN
 from highwater.streams.chunks.identity import check_key_part
 from highwater.streams.chunks.validation import check_chunks_event
 from highwater.streams.clock import Clock
-from highwater.streams.documents.chunking import Block, Chunk, cut
-from highwater.streams.documents.structure import UnreadableDocumentError, clean
+from highwater.streams.documents.chunking import Chunk, below, cut, kept, left_out_of
+from highwater.streams.documents.decoding import UnreadableDocumentError, clean
 from highwater.streams.models.tokens import count_tokens
 
 CHUNK_SUBMITTED, INGEST_FINISHED = "chunks.chunk-submitted", "chunks.ingest-finished"
@@ -65,10 +67,11 @@ class Fault(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """A document with all its chunks; without any if it is empty."""
+    """A document with all its chunks, without any if it is empty, and the parts that are left out, each with the reason."""
 
     found: SourceDocument
     chunks: Sequence[Chunk]
+    left_out: Sequence[tuple[str, str]] = ()
 
 
 Item = SourceDocument | Piece | Fault
@@ -83,6 +86,7 @@ class Reading:
         is_listed: whether those are all that exist.
         is_whole: whether nothing that exists was left out.
         passed_over: existing items of a kind that is not imported.
+        suffixes: those of the files among them, each with its number; "" for names without one.
         why: what ended the reading early.
         window: what was read of a paged origin (R3.24).
         times: publication times of listed sources, in ms, as far as the listing has them.
@@ -93,8 +97,14 @@ class Reading:
     is_listed: bool = True
     is_whole: bool = True
     passed_over: int = 0
+    suffixes: Counter[str] = field(default_factory=Counter)
     why: str | None = None
     window: dict[str, Any] | None = None
+
+    def pass_over(self, path: str) -> None:
+        """Count a file of a kind that is not imported."""
+        self.passed_over += 1
+        self.suffixes[os.path.splitext(path)[1].lower()] += 1  # noqa: PTH122 (a path of a commit is in no file system)
 
 
 class Origin(Protocol):
@@ -217,6 +227,7 @@ class Submission:
         self.has_unknown_faults = False
         self.faulty: set[str] = set()
         self.sources = self.chunks = self.rejected = 0
+        self.left_out: Counter[str] = Counter()
         self.gone: list[str] = []
 
     def take(self, item: Whole | Piece | Fault) -> None:
@@ -252,6 +263,7 @@ class Submission:
             self._tell(Fault(source_id, why, source_id))
             if not self.target.asks_full:
                 return
+        self.left_out.update(reason for reason, _ in whole.left_out)
         count = 0
         for number, chunk in enumerate(whole.chunks):
             try:
@@ -312,12 +324,14 @@ class Submission:
         self._report(fault)
 
 
-async def cut_all(items: AsyncIterable[Item], reader: DocumentReader) -> AsyncGenerator[Whole | Piece | Fault, None]:
-    """Yield documents with their chunks, in order; a few are read concurrently."""
+async def cut_all(
+    items: AsyncIterable[Item], reader: DocumentReader, *, keeps_all: bool = False
+) -> AsyncGenerator[Whole | Piece | Fault, None]:
+    """Yield documents with their chunks, in order; a few are read concurrently. `keeps_all`: nothing is left out."""
     ahead: deque[asyncio.Task[Whole | Piece | Fault]] = deque()
     try:
         async for item in items:
-            ahead.append(asyncio.ensure_future(_cut(item, reader)))
+            ahead.append(asyncio.ensure_future(_cut(item, reader, keeps_all=keeps_all)))
             if len(ahead) > _AHEAD:
                 yield await ahead.popleft()
         while ahead:
@@ -328,45 +342,44 @@ async def cut_all(items: AsyncIterable[Item], reader: DocumentReader) -> AsyncGe
         await asyncio.gather(*ahead, return_exceptions=True)
 
 
-async def _cut(item: Item, reader: DocumentReader) -> Whole | Piece | Fault:
+async def _cut(item: Item, reader: DocumentReader, *, keeps_all: bool) -> Whole | Piece | Fault:
     if not isinstance(item, SourceDocument):
         return item
     try:
         check_key_part("source_id", item.source_id)
-        return Whole(item, await _chunks(item, reader))
+        return await _whole(item, reader, keeps_all=keeps_all)
     except (InvalidEventError, UnreadableDocumentError) as error:
         return Fault(item.source_id, str(error), item.source_id)
 
 
-async def _chunks(found: SourceDocument, reader: DocumentReader) -> Sequence[Chunk]:
+async def _whole(found: SourceDocument, reader: DocumentReader, *, keeps_all: bool) -> Whole:
     if len(found.raw) > DOCUMENT_BYTES_MAX:
         raise UnreadableDocumentError(f"it is larger than {DOCUMENT_BYTES_MAX >> 20} MiB")
     if not found.raw.strip():
         blocks = []
     elif isinstance(found.raw, str):
         blocks = text_blocks(clean(found.raw), found.media_type)
+        blocks = kept(blocks) if keeps_all else blocks
     elif is_plain(found.raw) and len(found.raw) <= _OWN_BYTES_MAX:
-        blocks = blocks_of(found.raw, found.media_type)
+        blocks = blocks_of(found.raw, found.media_type, keeps_all=keeps_all)
     else:
-        return await _read(found.raw, found.media_type, reader)
-    title = " ".join(clean(found.title or "").split())
-    return cut(_below(title, blocks) if title else blocks, count_tokens)
+        return await _read(found, found.raw, reader, keeps_all=keeps_all)
+    return Whole(found, cut(below(_title(found), blocks), count_tokens), left_out_of(blocks))
 
 
-async def _read(raw: bytes, media_type: str, reader: DocumentReader) -> Sequence[Chunk]:
+def _title(found: SourceDocument) -> str:
+    return " ".join(clean(found.title or "").split())
+
+
+async def _read(found: SourceDocument, raw: bytes, reader: DocumentReader, *, keeps_all: bool) -> Whole:
     async def once() -> AsyncIterator[bytes]:
         yield raw
 
-    chunked = await reader.read(once(), media_type)
-    try:
-        return [chunk for first in range(0, chunked.count, _PART) for chunk in chunked.part(first, _PART)]
-    finally:
-        chunked.close()
-
-
-def _below(title: str, blocks: Iterable[Block]) -> list[Block]:
-    """Return a document's blocks below a separate title."""
-    return [Block(title, 1), *(Block(text, heading + 1 if heading else 0) for text, heading in blocks)]
+    with contextlib.closing(
+        await reader.read(once(), found.media_type, title=_title(found), keeps_all=keeps_all)
+    ) as chunked:
+        chunks = [chunk for first in range(0, chunked.count, _PART) for chunk in chunked.part(first, _PART)]
+        return Whole(found, chunks, chunked.parts_left_out(sum(chunked.left_out.values())))
 
 
 def time_or_none(ms: int) -> int | None:

@@ -95,7 +95,7 @@ class Folder:
         for path in paths:
             media_type = media_type_of(path, self._patterns)
             if media_type is None:
-                self.reading.passed_over += 1
+                self.reading.pass_over(path)
             elif (fault := name_fault(path)) is not None:
                 yield fault
             else:

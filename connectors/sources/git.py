@@ -19,7 +19,7 @@ from highwater.connectors.sources.chunked import DOCUMENT_BYTES_MAX, Fault, Item
 from highwater.connectors.sources.files import media_type_of, name_fault, title_of, url_of
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.feeds import InsightIngested
-from highwater.streams.documents.structure import UnreadableDocumentError, clean
+from highwater.streams.documents.decoding import UnreadableDocumentError, clean
 
 INSIGHT = "feeds.insight-ingested"
 _PART_BYTES = 1 << 18
@@ -275,7 +275,7 @@ class Commit:
         for path, object_id in self._repository.files():
             media_type = media_type_of(path, self._patterns)
             if object_id is None or media_type is None:
-                self.reading.passed_over += 1
+                self.reading.pass_over(path)
             elif (fault := name_fault(path)) is not None:
                 yield fault
             else:

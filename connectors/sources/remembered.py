@@ -22,7 +22,7 @@ import orjson
 from highwater.schemas.errors import HighwaterError
 
 # The version of the file. Raise it when chunks are cut differently, so that pages are read again.
-_VERSION = 1
+_VERSION = 2
 
 
 class ImportRunsError(HighwaterError):

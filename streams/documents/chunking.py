@@ -1,8 +1,9 @@
 """Cuts a document into chunks: by its structure, each within a limit of tokens.
 
-Invariant: every word of a document is in exactly one chunk or in titles above chunks, in order, and the same document
-gives the same chunks, since a chunk is identified by its number. A chunk never crosses a heading: its title is its
-subject. Only the header of a table is repeated, in each chunk that the table continues in: rows mean nothing without it.
+Invariant: every word of a document is in exactly one chunk, in titles above chunks or in a part that is marked as left
+out, in order, and the same document gives the same chunks, since a chunk is identified by its number. A chunk never
+crosses a heading: its title is its subject. Only the header of a table is repeated, in each chunk that the table continues
+in: rows mean nothing without it.
 
 The token count is an argument. A count must be 0 only for the empty text, must not fall when a text grows, and two
 texts together must never count more than separately.
@@ -11,8 +12,10 @@ texts together must never count more than separately.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
 Count = Callable[[str], int]
@@ -41,11 +44,28 @@ _HEADER_SHARE_MAX = 0.25
 _WORDS = re.compile(r"\s*\S+\s*|\s+")
 
 
+class LeftOut(StrEnum):
+    """Why a part of a document is in no chunk. Each is counted in the answer of an ingest, and shown on request."""
+
+    RUNNING_HEAD = "running_head"  # a PDF prints the same line at the edge of most pages
+    PAGE_NUMBER = "page_number"  # at the edge of a page, it counts up with the pages
+    CONTENTS = "contents"  # a line of a table of contents, whose heading is in the text
+    NAVIGATION = "navigation"  # links to the next and the previous page, nothing else
+    OUTSIDE_MAIN = "outside_main"  # an HTML document marks another part as its main part
+    PAGE_TITLE = "page_title"  # the name of a browser's tab; the document has headings
+    NO_SCRIPT = "no_script"  # shown only by a browser without scripts
+    FRONT_MATTER = "front_matter"  # the metadata before a text in Markdown
+    REMARK = "remark"  # a comment that somebody pinned to a page of a PDF
+    PICTURE_PAGE = "picture_page"  # a page of a PDF that has pictures and no text: a scan
+    ATTACHMENT = "attachment"  # a file within a PDF
+
+
 class Block(NamedTuple):
-    """A part of a document. `heading`: its level from 1, 0 for other parts."""
+    """A part of a document. `heading`: its level from 1, 0 for other parts. `left_out`: why it is in no chunk."""
 
     text: str
     heading: int = 0
+    left_out: LeftOut | None = None
 
 
 class Chunk(NamedTuple):
@@ -71,7 +91,7 @@ class _Cutter:
 
     def take(self, block: Block) -> Iterator[Chunk]:
         text = block.text.strip()
-        if not text:
+        if not text or block.left_out is not None:
             return
         if not block.heading or len(text) > HEADING_CHARACTERS_MAX:
             self.section.append(text)
@@ -109,6 +129,28 @@ def cut(blocks: Iterable[Block], count: Count, tokens_max: int = TOKENS_MAX) -> 
     cutter = _Cutter(count, tokens_max)
     chunks = [chunk for block in blocks for chunk in cutter.take(block)]
     return [*chunks, *cutter.close(), *cutter.leave(0)]
+
+
+def below(title: str, blocks: Iterable[Block]) -> list[Block]:
+    """Return the blocks of a document below a separate title; as they are if it is empty."""
+    if not title:
+        return list(blocks)
+    return [Block(title, 1), *(block._replace(heading=block.heading and block.heading + 1) for block in blocks)]
+
+
+def kept(blocks: Iterable[Block]) -> list[Block]:
+    """Return all blocks as parts of the text, those that would be left out included."""
+    return [block._replace(left_out=None) for block in blocks]
+
+
+def left_out_of(blocks: Iterable[Block]) -> list[tuple[LeftOut, str]]:
+    """Return the parts of a document that are in no chunk, in order, each with the reason."""
+    return [(block.left_out, block.text.strip()) for block in blocks if block.left_out is not None]
+
+
+def counts_of(parts: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """Return the numbers of parts by reason, reasons in alphabetical order."""
+    return dict(sorted(Counter(str(reason) for reason, _ in parts).items()))
 
 
 def _title(path: Sequence[_Heading]) -> str | None:

@@ -7,7 +7,9 @@ stay lines of text, since the meaning of their columns is unknown. Reading takes
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
 from itertools import islice
 
 from highwater.streams.documents.chunking import Block
@@ -18,6 +20,8 @@ _CELL_CHARACTERS_MAX = 1_000
 _COLUMNS_MAX = _SPAN_MAX = 64
 # What separates the values of a line, and the lines that decide which of them it is.
 _DELIMITERS, _LINES_TRIED = ("\t", ";", ",", "|"), 20
+# The line before a table by which Excel names its separator; it is not a row.
+_SEPARATOR = re.compile(r"sep=([\t;,|:^~ ])\n")
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
@@ -36,12 +40,11 @@ def csv_block(text: str) -> Block | None:
     """Return comma-separated values (RFC 4180) as a table, also separated by tabs, semicolons or bars; None if the text
     has not at least two rows of two values.
     """
-    lines = text.splitlines()
+    named = _SEPARATOR.match(text)
+    told = text if named is None else text[named.end() :]
     try:
-        delimiter = max(_DELIMITERS, key=lambda one: _columns(lines, one))
-        rows = [
-            row for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True) if any(map(str.strip, row))
-        ]
+        delimiter = max(_DELIMITERS, key=lambda one: _columns(told, one)) if named is None else named[1]
+        rows = [row for row in _rows(told, delimiter) if any(map(str.strip, row))]
     except csv.Error:  # a value larger than the library's limit
         return None
     if len(rows) < 2 or min(len(row) for row in rows[:2]) < 2:
@@ -49,16 +52,21 @@ def csv_block(text: str) -> Block | None:
     return Block(markdown_table([_within(row, len(rows[0])) for row in rows]))
 
 
+def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
+    """Yield rows; a quoted value may have line ends."""
+    return csv.reader(StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+
+
 def _within(row: Sequence[str], width: int) -> Sequence[str]:
     """Return a row whose values beyond the header are in its last column: a text with unquoted separators."""
     return row if len(row) <= width else [*row[: width - 1], ", ".join(row[width - 1 :])]
 
 
-def _columns(lines: Sequence[str], delimiter: str) -> int:
+def _columns(text: str, delimiter: str) -> int:
     """Return the number of columns of the header if most of the first lines are separated by this, else 1. A line may
     end before its last, empty values.
     """
-    counts = [len(row) for row in islice(csv.reader(lines, delimiter=delimiter), _LINES_TRIED) if row]
+    counts = [len(row) for row in islice(_rows(text, delimiter), _LINES_TRIED) if row]
     is_table = 2 * sum(1 < count <= counts[0] for count in counts) > len(counts)
     return counts[0] if is_table else 1
 
@@ -71,7 +79,6 @@ class HtmlTable:
 
     def __init__(self) -> None:
         self.start: int | None = None
-        self.start_of_main = 0
         self.is_data = True
         self._rows: list[list[str]] = []
         self._has_header = False

@@ -1,107 +1,151 @@
 """The structure of an HTML document, as blocks.
 
 Invariant: the blocks contain what a reader sees of a document, in order, and nothing else: no markup, scripts or
-comments; a list of links to its headings is left out, since it repeats them. Reading takes linear time for any text.
+comments. What repeats the text or belongs to the site is marked as left out. Reading takes linear time for any text.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from html.parser import HTMLParser
+from typing import NamedTuple
 
-from highwater.streams.documents.chunking import Block
+from highwater.streams.documents.chunking import Block, LeftOut
+from highwater.streams.documents.printed import keys_of, keys_sought
 from highwater.streams.documents.tables import HtmlTable
 from highwater.streams.letters import unbroken
 
-# What no reader sees. Not the whole head: its end tag may be missing.
-_SKIPPED = frozenset({"script", "style", "title", "template", "noscript", "svg", "math", "iframe", "object"})
+# What no reader sees: programs, parts that a program may show, old fallbacks of frames, what else a formula is written as.
+# Not the whole head: its end tag may be missing.
+_SKIPPED = frozenset({"script", "style", "template", "iframe", "annotation", "annotation-xml", "metadata"})
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 # What begins or ends a block.
 _BREAKING = frozenset(
     {
         *("address", "article", "aside", "blockquote", "body", "caption", "dd", "details", "dialog", "div", "dl", "dt"),
-        *("fieldset", "figcaption", "figure", "footer", "form", "header", "hr", "html", "li", "main", "nav", "ol"),
-        *("option", "p", "pre", "section", "summary", "table", "tbody", "tfoot", "thead", "tr", "ul"),
+        *(
+            "fieldset",
+            "figcaption",
+            "figure",
+            "footer",
+            "form",
+            "header",
+            "hr",
+            "html",
+            "li",
+            "main",
+            "nav",
+            "noscript",
+            "ol",
+        ),
+        *("option", "p", "pre", "section", "summary", "svg", "table", "tbody", "tfoot", "thead", "title", "tr", "ul"),
     }
 )
 # A longer term is a paragraph; more terms than this share no definition, such as those of a table of contents.
 _TERM_CHARACTERS_MAX, _TERMS_MAX = 100, 4
-# Links to the pages around this one (HTML 4.6.7), and the most characters of the line that they are in.
+# Links to the pages around this one (HTML 4.6.7).
 _NEIGHBOURS = frozenset({"next", "prev", "previous", "up"})
-_NAVIGATION_CHARACTERS_MAX = 400
+# Fields of a form whose values a reader does not see as text.
+_UNSEEN_FIELDS = frozenset({"hidden", "password", "checkbox", "radio", "file", "image", "range", "color"})
 # Code within a text.
 _CODE = frozenset({"code", "kbd", "samp", "tt"})
 # What is only in tables that arrange a page.
 _NOT_IN_TABLES = frozenset(
     {"table", "pre", "ul", "ol", "dl", "dt", "dd", "form", "nav", "main", "hr", "article", "section"}
 )
-_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s{0,8}=\s{0,8}["']?\s{0,8}([A-Za-z0-9_.:-]{1,40})""", re.IGNORECASE)
-# A charset is declared at the beginning of a document, if at all (HTML: within 1,024 bytes).
-_CHARSET_BYTES = 1_024
 _TAG = re.compile(r"</?[A-Za-z][^<>`]{0,200}>")
 _SPACES = re.compile(r"[ \t\n]+")
 
 
-def html_charset(raw: bytes) -> str | None:
-    """Return the charset that an HTML document declares."""
-    found = _CHARSET.search(raw[:_CHARSET_BYTES])
-    return None if found is None else found[1].decode("ascii")
+class _Read(NamedTuple):
+    """A block, and what decides at the end of the document whether it is left out."""
+
+    block: Block
+    is_in_main: bool
+    is_link: bool = False
+
+
+class _Term(NamedTuple):
+    text: str
+    is_link: bool
 
 
 class _Html(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.blocks: list[Block] = []
+        self._read: list[_Read] = []
         self._held: list[str] = []
         self._heading = 0
         self._skipped = ""
         self._depth = 0
         self._is_kept = 0
-        self._main = 0
-        self.main_blocks: list[Block] = []
+        self._main = self._no_script = self._svg = 0
+        self._title: list[str] | None = None
         self._tables: list[HtmlTable] = []
         self._head = 0
         self._is_code = False
         # Terms of a list of definitions that wait for their definition.
         self._is_term = False
-        self._terms: list[str] = []
+        self._terms: list[_Term] = []
         # Whether text within a link to a heading was read since the last block, and other text.
         self._is_linked = self._has_linked = self._has_unlinked = False
-        # Whether the open block has a link to the next or the previous page.
-        self._is_navigation = False
+        # The links of the open block, its words outside of them, and whether one leads to the next or the previous page.
+        self._is_in_link = self._is_navigation = False
+        self._links = self._words_between = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if self._skipped:
             self._depth += tag == self._skipped
             return
-        if tag in _SKIPPED:
+        attributes = dict(attrs)
+        if tag in _SKIPPED and "shadowrootmode" not in attributes:
             self.close_block()
             self._skipped, self._depth = tag, 1
-        elif tag == "br":
+        elif tag in _HEADINGS or tag in _BREAKING:
+            self._begin_block(tag)
+        else:
+            self._begin_inline(tag, attributes)
+        self._note_table(tag)
+        if tag in {"img", "input"}:
+            self._tell_value(tag, attributes)
+
+    def _begin_block(self, tag: str) -> None:
+        self.close_block()
+        self._heading = _HEADINGS.get(tag, 0)
+        self._is_kept += tag == "pre"
+        self._main += tag == "main"
+        self._svg += tag == "svg"
+        self._no_script += tag == "noscript"
+        self._is_term = tag == "dt"
+        if tag == "title":
+            self._title = []
+
+    def _begin_inline(self, tag: str, attributes: Mapping[str, str | None]) -> None:
+        if tag == "br" or (tag == "text" and self._svg):
             self._held.append("\n")
         elif tag == "a":
-            self._begin_link(dict(attrs))
+            self._begin_link(attributes)
         elif tag in _CODE:
             self._mark_code(is_begun=True)
         elif tag in {"td", "th"}:
             self._held.append(" ")
             if self._tables:
-                self._tables[-1].begin_cell(tag, dict(attrs), is_in_head=self._head > 0)
-        elif tag in _HEADINGS:
-            self.close_block()
-            self._heading = _HEADINGS[tag]
-        elif tag in _BREAKING:
-            self.close_block()
-            self._is_kept += tag == "pre"
-            self._main += tag == "main"
-            self._is_term = tag == "dt"
-        self._note_table(tag)
+                self._tables[-1].begin_cell(tag, attributes, is_in_head=self._head > 0)
+
+    def _tell_value(self, tag: str, attributes: Mapping[str, str | None]) -> None:
+        """Read what stands for a picture, and what a field of a form contains."""
+        is_seen = tag == "img" or (attributes.get("type") or "").lower() not in _UNSEEN_FIELDS
+        value = attributes.get("alt" if tag == "img" else "value") if is_seen else None
+        if value:
+            self.handle_data(f" {value} ")
 
     def _begin_link(self, attributes: Mapping[str, str | None]) -> None:
         """Note where a link leads: to a heading of this manual, or to the page after this one."""
         address = attributes.get("href") or ""
         self._is_linked = "#" in address and ":" not in address
+        self._is_in_link, self._links = True, self._links + 1
         self._is_navigation |= (attributes.get("rel") or "").lower() in _NEIGHBOURS
 
     def _mark_code(self, *, is_begun: bool) -> None:
@@ -123,7 +167,7 @@ class _Html(HTMLParser):
         elif tag == "tr" and self._tables:
             table = self._tables[-1]
             if table.start is None:
-                table.start, table.start_of_main = len(self.blocks), len(self.main_blocks)
+                table.start = len(self._read)
             table.begin_row()
         self._head += tag == "thead"
 
@@ -134,7 +178,9 @@ class _Html(HTMLParser):
                 self._skipped = ""
             return
         if tag == "a":
-            self._is_linked = False
+            self._is_linked = self._is_in_link = False
+        elif tag == "title":
+            self._end_title()
         elif tag in _CODE:
             self._mark_code(is_begun=False)
         elif tag in _HEADINGS or tag in _BREAKING:
@@ -143,28 +189,45 @@ class _Html(HTMLParser):
                 self._end_terms()
             self._is_kept = max(0, self._is_kept - (tag == "pre"))
             self._main = max(0, self._main - (tag == "main"))
+            self._svg = max(0, self._svg - (tag == "svg"))
+            self._no_script = max(0, self._no_script - (tag == "noscript"))
         self._head = max(0, self._head - (tag == "thead"))
         if tag == "table" and self._tables:
             self._end_table(self._tables.pop())
+
+    def _end_title(self) -> None:
+        """Keep the name of the page; that of a drawing is shown only when it is pointed at."""
+        text = " ".join("".join(self._title or ()).split())
+        self._title = None
+        if text and not self._svg:
+            self._add(Block(text, 1, LeftOut.PAGE_TITLE))
 
     def _end_table(self, table: HtmlTable) -> None:
         """Replace the rows of a table by the table, if it has a header."""
         block = table.block()
         if block is not None and table.start is not None:
-            self.blocks[table.start :] = [block]
-            if self._main:
-                self.main_blocks[table.start_of_main :] = [block]
+            beside = [read for read in self._read[table.start :] if read.block.left_out is not None]
+            self._read[table.start :] = [*beside, _Read(block, self._main > 0)]
 
     def handle_data(self, data: str) -> None:
-        if not self._skipped:
+        if self._title is not None:
+            self._title.append(data)
+        elif not self._skipped:
             if self._is_linked and data.strip() and not any(map(str.isalnum, data)):
                 return  # the sign beside a heading that is a link to it
             self._held.append(data if self._is_kept else _SPACES.sub(" ", unbroken(self._literal(data))))
             if any(map(str.isalpha, data)):
                 self._has_linked |= self._is_linked
                 self._has_unlinked |= not self._is_linked
-            if self._tables:
+                if not self._is_in_link:
+                    self._words_between += sum(any(map(str.isalpha, word)) for word in data.split())
+            if self._tables and not self._no_script:
                 self._tables[-1].add(data)
+
+    def unknown_decl(self, data: str) -> None:
+        """Read a section of XHTML in which no marks are read."""
+        if data.startswith("CDATA["):
+            self.handle_data(data.removeprefix("CDATA["))
 
     def _literal(self, text: str) -> str:
         """Return a text with what would be read as tags as code: `&lt;include&gt;` is a word of the text."""
@@ -175,43 +238,61 @@ class _Html(HTMLParser):
         self._mark_code(is_begun=False)
         text, heading = "".join(self._held).replace("``", ""), self._heading
         is_term, self._is_term = self._is_term, False
-        is_repeat = self._is_repeat(text) and not heading
+        is_link = self._has_linked and not self._has_unlinked and not heading and not self._is_kept
+        # Links, each with one word beside it at most: "Next: Offsets, Up: Log".
+        is_navigation = self._is_navigation and not heading and self._words_between <= self._links
         self._held, self._heading = [], 0
         self._has_linked = self._has_unlinked = self._is_navigation = False
-        if not text.strip() or is_repeat:
+        self._links = self._words_between = 0
+        if not text.strip():
             return
-        if is_term and not heading and len(text) <= _TERM_CHARACTERS_MAX and len(self._terms) < _TERMS_MAX:
-            self._terms.append(" ".join(text.split()))
+        if is_navigation or self._no_script:
+            self._add(Block(text.strip(), 0, LeftOut.NO_SCRIPT if self._no_script else LeftOut.NAVIGATION))
+        elif is_term and not heading and len(text) <= _TERM_CHARACTERS_MAX and len(self._terms) < _TERMS_MAX:
+            self._terms.append(_Term(" ".join(text.split()), is_link))
         elif heading or self._is_kept:
             self._end_terms()
             kept = text.strip("\n")
             self._add(Block(text.strip() if heading else f"```\n{kept}\n```", heading))
         else:
-            self._add(Block(f"{_run_in(self._terms)}{text.strip()}"))
+            terms = [term.text for term in self._terms]
+            self._add(Block(f"{_run_in(terms)}{text.strip()}"), is_link=is_link and not terms)
             self._terms = []
 
-    def _is_repeat(self, text: str) -> bool:
-        """Return whether a block only leads to other places: an item of a table of contents, the links to the pages around
-        this one.
-        """
-        is_of_contents = self._has_linked and not self._has_unlinked
-        return is_of_contents or (self._is_navigation and len(text) <= _NAVIGATION_CHARACTERS_MAX)
+    def blocks(self) -> list[Block]:
+        """Return the blocks of the document, at its end, with what is left out of them.
 
-    def end(self) -> None:
-        """Make blocks of what is left at the end of the document."""
+        A link is of a table of contents if the words that it consists of are also a block of their own.
+        """
         self.close_block()
         self._end_terms()
+        if self._title is not None:
+            self._end_title()
+        has_main = any(read.is_in_main and read.block.left_out is None for read in self._read)
+        told = [read for read in self._read if read.block.left_out is None and (read.is_in_main or not has_main)]
+        keys = {key for read in told if not read.is_link for key in keys_of(read.block.text)}
+        has_heading = any(read.block.heading for read in told)
+        return [_judged(read, keys, has_main=has_main, has_heading=has_heading) for read in self._read]
 
     def _end_terms(self) -> None:
         """Make blocks of the terms that have no definition."""
         for term in self._terms:
-            self._add(Block(term))
+            self._add(Block(term.text), is_link=term.is_link)
         self._terms = []
 
-    def _add(self, block: Block) -> None:
-        self.blocks.append(block)
-        if self._main:
-            self.main_blocks.append(block)
+    def _add(self, block: Block, *, is_link: bool = False) -> None:
+        self._read.append(_Read(block, self._main > 0, is_link))
+
+
+def _judged(read: _Read, keys: AbstractSet[str], *, has_main: bool, has_heading: bool) -> Block:
+    block = read.block
+    if block.left_out is LeftOut.PAGE_TITLE and not has_heading:
+        return block._replace(left_out=None)
+    if block.left_out is None and has_main and not read.is_in_main:
+        return block._replace(left_out=LeftOut.OUTSIDE_MAIN)
+    if block.left_out is None and read.is_link and not keys.isdisjoint(keys_sought(block.text)):
+        return block._replace(left_out=LeftOut.CONTENTS)
+    return block
 
 
 def _run_in(terms: Sequence[str]) -> str:
@@ -226,10 +307,9 @@ def html_blocks(text: str) -> list[Block]:
     """Return headings, paragraphs, list items and tables of a document, preformatted texts and tables with a header as
     Markdown; rows of other tables are lines.
 
-    If it marks its main part (`main`), only that: the rest is menus of the site.
+    If it marks its main part (`main`), the rest is left out: menus of the site.
     """
     parser = _Html()
     parser.feed(text)
     parser.close()
-    parser.end()
-    return parser.main_blocks or parser.blocks
+    return parser.blocks()

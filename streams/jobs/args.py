@@ -75,11 +75,15 @@ class GenerationArgs:
 
 @dataclass(frozen=True, slots=True)
 class IngestionArgs:
-    """Documents to be cut into chunks of a namespace and slot."""
+    """Documents to be cut into chunks of a namespace and slot.
+
+    `keep_all`: what is not judged to be text (running heads, contents, menus) is in the chunks too.
+    """
 
     document_ids: tuple[str, ...]
     ns: str
     slot: str
+    keep_all: bool = False
 
     @property
     def documents(self) -> tuple[str, ...]:
@@ -171,7 +175,7 @@ _FIELDS: Mapping[Kind, Mapping[str, bool]] = {
         "await_approval": False,
         "approval_timeout_seconds": False,
     },
-    Kind.INGESTION: {"document_ids": True, "ns": True, "slot": True},
+    Kind.INGESTION: {"document_ids": True, "ns": True, "slot": True, "keep_all": False},
     Kind.EXPORT: {"presentation_id": True, "format": True, "brand_kit": False},
 }
 
@@ -298,7 +302,9 @@ def _ingestion(args: Mapping[str, Any]) -> IngestionArgs:
     documents = _documents(args, "document_ids")
     if not documents:
         raise InvalidEventError("bad_document", "document_ids names no document", field="args.document_ids")
-    return IngestionArgs(documents, _part_of_key(args, "ns"), _part_of_key(args, "slot"))
+    return IngestionArgs(
+        documents, _part_of_key(args, "ns"), _part_of_key(args, "slot"), _flag(args, "keep_all", default=False)
+    )
 
 
 def _export(args: Mapping[str, Any]) -> ExportArgs:

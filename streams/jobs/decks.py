@@ -363,6 +363,8 @@ def _sections(blocks: Iterable[Block]) -> Iterator[tuple[str, str]]:
     path: list[tuple[int, str]] = []
     held: list[str] = []
     for block in blocks:
+        if block.left_out is not None:
+            continue
         if not block.heading:
             held.append(block.text)
             continue

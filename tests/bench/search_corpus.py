@@ -114,7 +114,11 @@ def texts() -> tuple[Text, ...]:
         blocks = [Block(module, 1)]
         for name, text in parts:
             blocks.append(Block(name, 2))
-            blocks += [Block(one.text, one.heading and one.heading + 2) for one in text_blocks(text, "text/markdown")]
+            blocks += [
+                Block(one.text, one.heading and one.heading + 2)
+                for one in text_blocks(text, "text/markdown")
+                if one.left_out is None
+            ]
         found += [
             Text(module, number, chunk.title or module, chunk.content)
             for number, chunk in enumerate(cut(blocks, count_tokens))

@@ -258,7 +258,7 @@ async def send(world: World, who: Who, request: Request) -> Answer:
     for name, value in names.items():
         path = path.replace(f"{{{name}}}", quote(value, safe=""))
     query = QUERIES[operation](request.place) if operation in QUERIES else ""
-    if operation == "GET /api/blobs/{sha256}" and not who.is_bound:
+    if operation.startswith("GET /api/blobs/{sha256}") and not who.is_bound:
         query = f"organization_id={ORGS[request.place]}"  # it belongs to none, so it says for which it reads
     application = world.open if who is OPEN else world.guarded
     if request.method == SOCKET:

@@ -164,6 +164,24 @@ async def test_only_owners_and_admins_read(api: Api, editor, seeds: Seeds) -> No
 # -- digests ---------------------------------------------------------------------------------------------------------------
 
 
+async def test_what_ingestion_leaves_out_is_shown(editor, seeds: Seeds) -> None:
+    """With reasons and numbers, the first parts within the limit; a document that cannot be read is named."""
+    org = await organization(seeds)
+    page = b"<nav>Menu</nav><nav>Help</nav><main><h1>Log</h1><p>It is kept.</main>" + b"<p>" + b"x" * 2_000
+    stored = await put(editor, org, page, headers={"content-type": "text/html"})
+    address = f"/api/blobs/{stored.json()['sha256']}/left-out"
+    told = (await editor.get(address, params={"organization_id": org})).json()
+    assert told["left_out"] == {"outside_main": 3}
+    assert [part["text"] for part in told["parts"][:2]] == ["Menu", "Help"]
+    assert {part["reason"] for part in told["parts"]} == {"outside_main"}
+    assert len(told["parts"][2]["text"]) == 1_000
+    first = (await editor.get(address, params={"organization_id": org, "limit": 1})).json()
+    assert (first["left_out"], len(first["parts"])) == (told["left_out"], 1)
+    bad = await put(editor, org, b"{\\rtf1 x}", headers={"content-type": "text/plain"})
+    answer = await editor.get(f"/api/blobs/{bad.json()['sha256']}/left-out", params={"organization_id": org})
+    assert (answer.status_code, "an RTF document" in answer.text) == (422, True)
+
+
 async def test_digests_are_checked(editor, seeds: Seeds) -> None:
     """A digest in the query or in `Content-Digest` that fits is taken; one that does not is 422, and nothing is stored."""
     org, body = await organization(seeds), content(1000)

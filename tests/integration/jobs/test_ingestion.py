@@ -18,7 +18,7 @@ from highwater.connectors.jobs.pdf_file import write_pdf
 from highwater.connectors.jobs.pptx_file import write_pptx
 from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED
 from highwater.schemas.jobs import CHECKPOINT_SAVED, INGESTION_REQUESTED, PROGRESS
-from highwater.streams.documents.structure import UnreadableDocumentError
+from highwater.streams.documents.decoding import UnreadableDocumentError
 from highwater.streams.jobs.layout import Deck, Slide
 from highwater.streams.jobs.states import Kind
 from tests.integration.connecting import until
@@ -111,7 +111,7 @@ async def test_documents_are_handed_on_one_by_one(j: Jobs):
     row = await j.context.pool.fetchrow("SELECT job_id::text, result, progress_pct FROM jobs")
     assert {one["ingest_id"] for one in ends} == {row["job_id"]}
     assert json.loads(row["result"]) == {
-        "ingest_id": row["job_id"], "ns": "docs", "slot": "main", "documents": 3, "chunks": 3,
+        "ingest_id": row["job_id"], "ns": "docs", "slot": "main", "documents": 3, "chunks": 3, "left_out": {},
     }  # fmt: skip
     told = await j.events(PROGRESS)
     assert [(one["event_type"], one["progress_pct"]) for one in told] == [
@@ -131,13 +131,13 @@ class Halting(DocumentReader):
         self.reads = 0
         self.is_reached = asyncio.Event()
 
-    async def read(self, stream: AsyncIterable[bytes], media_type: str) -> Chunked:
+    async def read(self, stream: AsyncIterable[bytes], media_type: str, **more: Any) -> Chunked:
         """Read the first one."""
         self.reads += 1
         if self.reads == 2:
             self.is_reached.set()
             await asyncio.Event().wait()
-        return await super().read(stream, media_type)
+        return await super().read(stream, media_type, **more)
 
 
 async def test_a_worker_killed_after_a_document(j: Jobs):
@@ -168,10 +168,10 @@ class Counting(DocumentReader):
         super().__init__()
         self.reads = 0
 
-    async def read(self, stream: AsyncIterable[bytes], media_type: str) -> Chunked:
+    async def read(self, stream: AsyncIterable[bytes], media_type: str, **more: Any) -> Chunked:
         """Read."""
         self.reads += 1
-        return await super().read(stream, media_type)
+        return await super().read(stream, media_type, **more)
 
 
 async def test_a_long_document_takes_several_steps(j: Jobs):
@@ -215,6 +215,21 @@ async def test_a_document_that_cannot_be_read_is_named(j: Jobs, raw: bytes, medi
     row = await j.until_status(job_id, "failed")
     assert row["error"].startswith(f"document {bad} cannot be read: {reason}")
     assert [end["source_id"] for end in await j.events(INGEST_FINISHED)] == [good]
+
+
+@pytest.mark.parametrize("keeps_all", [False, True])
+async def test_what_is_left_out_is_counted_or_kept(j: Jobs, keeps_all: bool):
+    """The result of the job counts it by reason over all documents; with `keep_all` it is in the chunks."""
+    page = b"<nav>Menu</nav><main><ul><li><a href='#a'>Log</a></ul><h1>Log</h1><p>It is kept.</main>"
+    documents = [await put(j, page, "text/html"), await put(j, page + b"<p>Foot", "text/html")]
+    worker = j.worker(Kind.INGESTION, IngestionSteps(j.context.pool, j.time))
+    args = {"document_ids": documents, "ns": "docs", "slot": "main", "keep_all": keeps_all}
+    job_id = await j.submit(kind=Kind.INGESTION, args=args)
+    await j.request(worker, job_id)
+    row = await j.until_status(job_id, "completed")
+    assert json.loads(row["result"])["left_out"] == ({} if keeps_all else {"contents": 2, "outside_main": 3})
+    text = " ".join(chunk["content"] for chunk in await j.events(CHUNK_SUBMITTED))
+    assert ("Menu" in text, "Foot" in text, "It is kept." in text) == (keeps_all, keeps_all, True)
 
 
 async def test_a_document_of_others_is_not_there(j: Jobs):

@@ -129,6 +129,12 @@ def test_a_folder_is_published_each_file_a_source(importer, tmp_path):
     assert (told["sources"], told["chunks"], told["rejected"], told["passed_over"]) == (4, len(chunks), 1, 1)
     assert (told["slot"], told["faults"][0]["where"], told["gone"]) == ("docs", "broken.pdf", [])
     assert all(position.startswith("chunks.") for position in told["positions"])
+    assert (told["left_out"], told["left_out_parts"]) == ({"page_title": 1}, [])
+    assert told["passed_over_suffixes"] == {".png": 1}
+    importer.run("files", str(folder), "--left-out", "show", status=1)
+    assert importer.told["left_out_parts"] == [{"source_id": "page.html", "reason": "page_title", "text": "no"}]
+    importer.run("files", str(folder), "--left-out", "keep", status=1)
+    assert (importer.told["left_out"], importer.chunks()[-1][3]) == ({}, "Page")
 
 
 def test_files_are_found_however_old_they_are_unless_their_namespace_has_a_life(importer, tmp_path):

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from highwater.streams.documents.chunking import TITLE_CHARACTERS_MAX, Block, Chunk, Count, cut, divided, pack
+from highwater.streams.documents.chunking import (
+    TITLE_CHARACTERS_MAX,
+    Block,
+    Chunk,
+    Count,
+    cut,
+    divided,
+    kept,
+    left_out_of,
+    pack,
+)
 from highwater.streams.models.tokens import count_tokens
 
 LIMIT = 24
@@ -39,11 +49,14 @@ def test_texts_together_lose_no_letter(count: Count, texts: list[str]):
 
 @given(BLOCKS)
 def test_every_word_is_in_a_chunk_or_a_title(blocks: list[Block]):
-    """Every word of a document is found, and no chunk is empty or too long."""
+    """Every word of a document is found, or is marked as left out; no chunk is empty or too long."""
     chunks = cut(blocks, count_tokens, LIMIT)
     assert all(chunk.content and count_tokens(chunk.content) <= LIMIT for chunk in chunks)
-    shown = ["".join("".join(chunk.content for chunk in chunks).split()), *(chunk.title or "" for chunk in chunks)]
+    in_text = ["".join("".join(chunk.content for chunk in chunks).split()), *(chunk.title or "" for chunk in chunks)]
+    assert cut(kept(blocks), count_tokens, LIMIT) == cut([Block(*block[:2]) for block in blocks], count_tokens, LIMIT)
+    told = [text for _, text in left_out_of(blocks)]
     for block in blocks:
+        shown = told if block.left_out else in_text
         for word in block.text.split():
             assert any(word in text for text in shown)
 

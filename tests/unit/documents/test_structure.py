@@ -13,16 +13,25 @@ from reportlab.pdfgen import canvas
 
 from highwater.connectors.documents.formats import blocks_of
 from highwater.streams.documents.chunking import Block, cut
+from highwater.streams.documents.decoding import UnreadableDocumentError, decoded, html_charset
 from highwater.streams.documents.prose import tables_of
-from highwater.streams.documents.structure import (
-    Run,
-    UnreadableDocumentError,
-    decoded,
-    markdown_blocks,
-    plain_blocks,
-    sized_blocks,
-)
-from highwater.streams.documents.web_page import html_blocks, html_charset
+from highwater.streams.documents.structure import Run, markdown_blocks, plain_blocks, sized_blocks
+from highwater.streams.documents.web_page import html_blocks
+
+
+def in_text(blocks: list[Block]) -> list[Block]:
+    """The blocks that become chunks."""
+    return [block for block in blocks if block.left_out is None]
+
+
+def of_pages(*pages: str) -> list[Block]:
+    """The blocks of pages in letters of one size."""
+    return [block for page in sized_blocks([[Run(page, 10.0)] for page in pages]) for block in page]
+
+
+def apart(blocks: list[Block]) -> list[tuple[str, str]]:
+    """The blocks that are left out, each with the reason."""
+    return [(str(block.left_out), block.text) for block in blocks if block.left_out is not None]
 
 
 def test_paragraphs_stand_apart_by_empty_lines():
@@ -54,15 +63,18 @@ def test_html_gives_what_a_reader_sees():
     text = (
         "<!doctype html><meta charset=utf-8><title>No</title><script>var p = '<p>no';</script><style>p {}</style>"
         "<h1>A &amp; B</h1><!-- no --><p title=no>one <b>two</b><br>three<ul><li>four<li>five</ul>"
-        "<pre>a\n  b</pre><table><tr><td>1<td>2</table><svg><text>no</text></svg><noscript>no</noscript>six"
+        "<pre>a\n  b</pre><table><tr><td>1<td>2</table><svg><title>no</title><text>a</text><text>b</text></svg>"
+        "<noscript>Enable scripts.</noscript>six<template><p>no</template><iframe>no</iframe>"
     )
-    assert html_blocks(text) == [
+    assert apart(html_blocks(text)) == [("page_title", "No"), ("no_script", "Enable scripts.")]
+    assert in_text(html_blocks(text)) == [
         Block("A & B", 1),
         Block("one two\nthree"),
         Block("four"),
         Block("five"),
         Block("```\na\n  b\n```"),
         Block("1 2"),
+        Block("a\nb"),
         Block("six"),
     ]
 
@@ -115,21 +127,23 @@ def test_lines_that_are_set_larger_are_headings():
         Run("a note\n", 8.0),
     ]
     assert sized_blocks([page, [Run("Partitions move between consumers.\n1.\n", 11.0), Run("7\n", 20.0)]]) == [
-        Block("Offsets and commits", 1),
-        Block("A consumer commits offsets."),
-        Block("Twice."),
-        Block("Rebalances", 2),
-        Block("a note"),
-        Block("Partitions move between consumers.\n1.\n7"),
+        [
+            Block("Offsets and commits", 1),
+            Block("A consumer commits offsets."),
+            Block("Twice."),
+            Block("Rebalances", 2),
+            Block("a note"),
+        ],
+        [Block("Partitions move between consumers.\n1.\n7")],
     ]
 
 
 def test_text_of_one_size_has_no_headings():
     """Neither has a text of unknown sizes, nor a whole paragraph in larger letters."""
     for size in (0.0, 12.0):
-        assert sized_blocks([[Run("One.\n\nTwo.", size)]]) == [Block("One."), Block("Two.")]
+        assert sized_blocks([[Run("One.\n\nTwo.", size)]]) == [[Block("One."), Block("Two.")]]
     long = "large " * 40
-    assert sized_blocks([[Run(f"{long}\n", 20.0), Run("small " * 60, 10.0)]])[0].heading == 0
+    assert sized_blocks([[Run(f"{long}\n", 20.0), Run("small " * 60, 10.0)]])[0][0].heading == 0
     assert sized_blocks([]) == []
 
 
@@ -160,8 +174,10 @@ def test_headings_of_a_pdf():
     ],
 )
 def test_front_matter_is_no_text(text: str, blocks: list[Block]):
-    """Only its title becomes a heading; rules elsewhere, or around a sentence, are not front matter."""
-    assert markdown_blocks(text) == blocks
+    """Only its title becomes a heading, the whole is left out; rules elsewhere, or around a sentence, are not front matter."""
+    assert in_text(markdown_blocks(text)) == blocks
+    is_front = text.startswith("---\nname")
+    assert [reason for reason, _ in apart(markdown_blocks(text))] == ["front_matter"] * is_front
 
 
 def test_what_a_site_has_around_a_document_is_left_out():
@@ -169,20 +185,53 @@ def test_what_a_site_has_around_a_document_is_left_out():
     text = (
         "<nav>Menu</nav><div>Press ? for help</div><main><h1>Log</h1><p>It\u2019s kept.</p></main><footer>2026</footer>"
     )
-    assert html_blocks(text) == [Block("Log", 1), Block("It\u2019s kept.")]
-    assert len(html_blocks(text.replace("main>", "div>"))) == 5
+    assert in_text(html_blocks(text)) == [Block("Log", 1), Block("It\u2019s kept.")]
+    assert apart(html_blocks(text)) == [("outside_main", one) for one in ("Menu", "Press ? for help", "2026")]
+    assert len(in_text(html_blocks(text.replace("main>", "div>")))) == 5
 
 
 def test_what_runs_through_the_pages_of_a_pdf_is_no_text():
     """The title at the head of most pages and the number at their foot; what stands on one page, or on two of many, stays."""
     pages = [
-        [Run(f"Handbook\nPage {number} says this.\nAnd more of it here.\nAnd the rest.\n{number}\n", 10.0)]
+        f"Handbook\nPage {number} says this.\nAnd more of it here.\nAnd the rest.\n{number + 2}\n"
         for number in range(1, 6)
     ]
-    text = "\n".join(block.text for block in sized_blocks(pages))
+    text = "\n".join(block.text for block in in_text(of_pages(*pages)))
     assert "Handbook" not in text
     assert [f"Page {number} says this." in text for number in range(1, 6)] == [True] * 5
-    assert "Handbook" in "\n".join(block.text for block in sized_blocks(pages[:2]))
+    assert apart(of_pages(*pages))[:2] == [("running_head", "Handbook"), ("page_number", "3")]
+    assert "Handbook" in "\n".join(block.text for block in in_text(of_pages(*pages[:2])))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Berth {}", "{} berths", "Total due {} EUR", "Step {}", "\u20ac {}", "Berth {} of 14", "Sheet {} of 9", "P {}"],
+)
+def test_lines_that_differ_in_a_number_are_text(line: str):
+    """Also if the number counts up with the pages: only a page is counted so, beside a word for it or beside nothing."""
+    pages = [f"{line.format(number)}\nText {number * 7}.\n{line.format(number)}" for number in range(11, 15)]
+    assert apart(of_pages(*pages)) == []
+    unsteady = [f"Text {number}.\n{number * number}" for number in range(11, 15)]
+    assert apart(of_pages(*unsteady)) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Page {}",
+        "- {} -",
+        "{} / 14",
+        "Log handbook, page {} of 14",
+        "Seite {} von 14",
+        "\u7b2c {} \u9875",
+        "Offsets | {}",
+        "Offsets {}",
+    ],
+)
+def test_the_number_of_a_page_counts_up_with_the_pages(line: str):
+    """From any first number, beside a word for a page or words that are a line elsewhere; on one page it may be missing."""
+    pages = [f"Text {number * 7}.\nOffsets\nMore.\n{line.format(number)}" for number in range(11, 16)]
+    assert apart(of_pages(*pages, "End.")) == [("page_number", line.format(number)) for number in range(11, 16)]
 
 
 def test_a_table_with_a_header_is_a_table():
@@ -196,7 +245,7 @@ def test_a_table_with_a_header_is_a_table():
         Block("|  | one two | three |  |\n| - | - | - | - |\n| a b | 1 2 | x\\|y |  |\n|  | 3 |  |  |"),
         Block("after"),
     ]
-    assert html_blocks(f"<p>menu</p><main>{text}</main>") == html_blocks(text)
+    assert in_text(html_blocks(f"<p>menu</p><main>{text}</main>")) == html_blocks(text)
 
 
 def test_rows_without_a_header_are_lines():
@@ -219,10 +268,10 @@ _PARTS = ("table", "tr", "td", "th", "/td", "/tr", "/table", "thead", "main", "p
 
 @given(st.lists(st.sampled_from([*(f"<{part}>" for part in _PARTS), "x", "y"]), max_size=40))
 def test_no_table_or_list_loses_a_word(parts: list[str]):
-    """This holds for unclosed elements; without a main part nothing is left out."""
+    """This holds for unclosed elements, and with what is left out beside the main part."""
     text = " ".join(block.text for block in html_blocks(" ".join(parts)))
     found = [sign for sign in text if sign in "xy"]
-    assert "<main>" in parts or found == [part for part in parts if part in "xy"]
+    assert found == [part for part in parts if part in "xy"]
 
 
 @pytest.mark.parametrize(
@@ -256,20 +305,81 @@ def test_lines_of_other_lengths_are_rows(rows: str):
 
 def test_a_table_of_contents_is_left_out():
     """It repeats the headings. A link within a sentence, and a list of other links, are text."""
-    text = "# A\n\n* [One](#one)\n  * [One b](#one-b)\n\nSee [one](#one).\n\n* [Elsewhere](b.md#c)\n\n```\n* [x](#x)\n```\n"
-    assert [block.text for block in markdown_blocks(text)] == [
+    text = (
+        "# A\n\n* [1. One](#one)\n  * [`One` b](#one-b)\n* [What is two?](#two)\n\nSee [one](#one).\n\n"
+        "* [Elsewhere](b.md#c)\n\n```\n* [One](#x)\n```\n# One\n## One b\n## Two\n"
+    )
+    assert [block.text for block in in_text(markdown_blocks(text))] == [
         "A",
+        "* [What is two?](#two)",
         "See [one](#one).",
         "* [Elsewhere](b.md#c)",
-        "```\n* [x](#x)\n```",
+        "```\n* [One](#x)\n```",
+        "One",
+        "One b",
+        "Two",
     ]
+    assert apart(markdown_blocks(text)) == [("contents", "* [1. One](#one)"), ("contents", "* [`One` b](#one-b)")]
     page = (
         '<h1>A<a href="#a">\u00b6</a></h1><ul><li><a href="#b">1. B</a><li><a href="a.html#c">C</a>'
         '<ul><li><a href="#d">D</a></ul></ul>'
         '<p>Next: <a href="b.html" rel="next">B</a>, Up: <a href="i.html" rel="up">Top</a><p>See <a href="#b">B</a>.'
         '<h2><a href="#b">B</a></h2><p><a href="http://a.b/c#d">Elsewhere</a>'
     )
-    assert [block.text for block in html_blocks(page)] == ["A", "See B.", "B", "Elsewhere"]
+    assert [block.text for block in in_text(html_blocks(page))] == ["A", "C", "D", "See B.", "B", "Elsewhere"]
+    assert apart(html_blocks(page)) == [("contents", "1. B"), ("navigation", "Next: B, Up: Top")]
+
+
+def test_a_link_whose_words_stand_nowhere_else_is_text():
+    """A question whose link opens the answer, a term, another number, a sentence with a link to the next page."""
+    page = (
+        '<dl><dd><a href="#p1">May I bring a dog?</a><div id="p1">On a lead.</div></dl>'
+        '<dl><dt><a href="#p2">Lost property</a></dt><dd>Ask the master.</dl><ul><li><a href="#b">2 berths</a></ul>'
+        '<h2>3 berths</h2><p>Go on with <a href="b.html" rel="next">the second part</a> of it.</p>'
+    )
+    assert apart(html_blocks(page)) == []
+    assert [block.text for block in html_blocks(page)] == [
+        "May I bring a dog?",
+        "On a lead.",
+        "**Lost property:** Ask the master.",
+        "2 berths",
+        "3 berths",
+        "Go on with the second part of it.",
+    ]
+
+
+def test_what_stands_for_pictures_and_fields_is_read():
+    """The text for a picture, a value in a form, a formula, a shadow tree, a section without marks; no hidden values."""
+    page = (
+        '<p>See <img alt="the crane"> at <input value="noon"> of <input type="hidden" value="no">.'
+        '<p><math><mi>v</mi><mo>=</mo><mn>3</mn><annotation encoding="application/x-tex">no</annotation></math>'
+        '<template shadowrootmode="open"><p>shown</template><template><p>no</template>'
+        "<object data=a>instead </object><![CDATA[a & b]]>"
+    )
+    assert " ".join(" ".join(block.text.split()) for block in html_blocks(page)) == (
+        "See the crane at noon of . v=3 shown instead a & b"
+    )
+
+
+def test_a_page_without_headings_has_its_title():
+    """Otherwise the title is left out: headings say what the text is about."""
+    assert html_blocks("<title>Tides &amp; locks</title><p>At six.") == [Block("Tides & locks", 1), Block("At six.")]
+
+
+def test_a_heading_keeps_its_signs():
+    """A sign that belongs to a word closes no heading."""
+    assert [block.text for block in markdown_blocks("# C#\n\n## F# ##\n### #tag\n#\n")] == ["C#", "F#", "#tag", ""]
+
+
+def test_a_quoted_value_may_have_lines():
+    """They are parted as words; a line before the table may name its separator; a quote that is not closed loses nothing."""
+    table = blocks_of(b'ref;note\nA-17;"Use the entrance\r\nRing; turn left\n\nBring forms"\nA-18;plain\n', "text/csv")
+    assert table == [
+        Block("| ref | note |\n| - | - |\n| A-17 | Use the entrance Ring; turn left Bring forms |\n| A-18 | plain |")
+    ]
+    assert blocks_of(b"sep=^\na^b\n1^2\n", "text/csv") == [Block("| a | b |\n| - | - |\n| 1 | 2 |")]
+    open_quote = " ".join(block.text for block in blocks_of(b'a,b\n1,"x\n3,y\n', "text/csv"))
+    assert set("ab1x3y") <= set(open_quote)
 
 
 def test_a_text_without_columns_stays_text():

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from highwater.connectors.documents.reading import DocumentReader
 from highwater.connectors.jobs.pptx_file import write_pptx
+from highwater.connectors.sources import chunked
 from highwater.connectors.sources.chunked import (
     Ending,
     Fault,
@@ -19,6 +21,7 @@ from highwater.connectors.sources.chunked import (
     Submission,
     Target,
     Whole,
+    cut_all,
     ending,
 )
 from highwater.schemas.chunks import INGEST_FINISHED
@@ -74,6 +77,29 @@ async def test_a_document_is_cut_and_ended_at_once():
     }
     assert said(ends["a.md"]) == (True, False, False, 2)
     assert (ends["a.md"]["ts"], ends["a.md"]["window"], faults) == (NOW_MS, None, [])
+
+
+async def test_what_is_left_out_is_counted(monkeypatch: pytest.MonkeyPatch):
+    """Also of a document that is read in a process of its own, as longer ones are; a table keeps its title there."""
+    monkeypatch.setattr(chunked, "_OWN_BYTES_MAX", 100)
+    page, more = "---\nname: x\n---\n# One\n\n* [One](#one)\n\ntext\n", b"\nmore\n" * 20
+    found = [
+        SourceDocument("short", page.encode(), "text/markdown"),
+        SourceDocument("long", page.encode() + more, "text/markdown"),
+        SourceDocument("text", page, "text/markdown"),
+        SourceDocument("table", b"word,count\n" + b"many,1\n" * 20, "text/csv", "Words"),
+    ]
+    items = [item async for item in cut_all(Given(*found).documents(), DocumentReader())]
+    by_source = {item.found.source_id: item for item in items if isinstance(item, Whole)}
+    expected = [("front_matter", "name: x"), ("contents", "* [One](#one)")]
+    assert all(list(by_source[name].left_out) == expected for name in ("short", "long", "text"))
+    assert {chunk.title for chunk in by_source["table"].chunks} == {"Words"}
+    submission = Submission(Target("i", "docs", "main"), lambda *_: None, lambda: 0)
+    submission.take(by_source["short"])
+    assert submission.left_out == {"front_matter": 1, "contents": 1}
+    (kept,) = [item async for item in cut_all(Given(found[0]).documents(), DocumentReader(), keeps_all=True)]
+    assert isinstance(kept, Whole)
+    assert (list(kept.left_out), "name: x" in kept.chunks[0].content) == ([], True)
 
 
 async def test_a_title_beside_a_text_stands_above_its_headings():

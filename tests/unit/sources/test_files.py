@@ -23,7 +23,7 @@ async def test_a_source_is_a_file_known_by_its_path(tmp_path):
     """Path with `/`, media type by suffix, the time it was changed, an address below the base; hidden files are left alone."""
     put(tmp_path, "read me.md", seconds=1_500_000_000)
     put(tmp_path, "guide/start.HTML")
-    put(tmp_path, "image.png")
+    put(tmp_path, "image.PNG")
     put(tmp_path, ".git/notes.md")
     put(tmp_path, "guide/.draft.md")
     origin = Folder(tmp_path, url="https://example.org/docs/")
@@ -33,9 +33,10 @@ async def test_a_source_is_a_file_known_by_its_path(tmp_path):
     assert (read_me.media_type, read_me.published_at) == ("text/markdown", 1_500_000_000_000)
     assert (read_me.url, read_me.raw) == ("https://example.org/docs/read%20me.md", b"text")
     assert found["guide/start.HTML"].media_type == "text/html"
-    assert ([], 1, set(found), True) == (
+    assert ([], 1, {".png": 1}, set(found), True) == (
         faults,
         origin.reading.passed_over,
+        origin.reading.suffixes,
         origin.reading.listed,
         origin.reading.is_listed,
     )

@@ -52,6 +52,6 @@ def test_pages_of_another_version_are_read_anew(tmp_path):
         known.pages["https://x"] = Page("x", None, 1, ["a"], is_full=True)
         known.save()
         path = known.path
-    path.write_bytes(path.read_bytes().replace(b'"version":1', b'"version":0'))
+    path.write_bytes(path.read_bytes().replace(b'"version":2', b'"version":1'))
     with Remembered.opened(tmp_path, ABOUT) as known:
         assert ({"a"}, {}) == (known.sources, known.pages)
