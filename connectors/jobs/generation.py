@@ -87,7 +87,7 @@ _KEPT_MAX = 16
 # An outline of 50 slides with five points each; a slide.
 _OUTLINE_TOKENS, _SLIDE_TOKENS = 8_000, 2_000
 _TEMPERATURE = 0.3
-# Less is no source: a passage has some 1,000.
+# Less text is not worth a source: a passage has some 1,000.
 _SOURCES_CHARACTERS_MIN = 500
 
 T = TypeVar("T")

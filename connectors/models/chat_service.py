@@ -177,7 +177,7 @@ class ChatEndpoint:
         except CallFailedError as error:
             raise self._shorter(error, str(error), model, prompt=(system, user), tokens_max=tokens_max) from None
         form = self._forms[model]
-        if answer.is_cut and is_json and form.longer < _LONGER_MAX:  # half of a JSON object is none
+        if answer.is_cut and is_json and form.longer < _LONGER_MAX:  # half of a JSON object is useless
             self._forms[model] = form._replace(longer=2 * form.longer)
         return answer
 

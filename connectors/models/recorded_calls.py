@@ -21,6 +21,8 @@ from highwater.streams.models.retries import Failure
 from highwater.streams.telemetry import LLM_CALLS, LLM_COST_USD, LLM_TOKENS
 
 C = TypeVar("C")
+# A worker of an older release, which may read the call, knows this one.
+_AS_STORED = {Failure.TOO_LONG: Failure.UNUSABLE}
 
 _ANSWERED = "answered"
 
@@ -104,7 +106,7 @@ class ModelCalls:
     def _ended(
         self, run_id: str, attempt: int, call: ChatCall, outcome: Outcome[C], answer: ChatAnswer | None
     ) -> CallEnd:
-        told = _ANSWERED if outcome.failure is None else str(outcome.failure)
+        told = _ANSWERED if outcome.failure is None else str(_AS_STORED.get(outcome.failure, outcome.failure))
         LLM_CALLS.labels(call.stage.partition("-")[0], told).inc()  # slides are one stage, however many
         model, cost = call.model, None
         if answer is not None:

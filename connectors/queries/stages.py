@@ -193,7 +193,7 @@ class Stages:
         return self._strong_model if stage is Stage.RESPONDER else self._model
 
     def _room(self, stage: Stage, system: Prompt) -> int | None:
-        """Return how many tokens of a message the model of a stage reads; None if that is not known."""
+        """Return how many tokens of a message the model of a stage reads; None if that is unknown."""
         return self._windows.room(self._model_of(stage), system.text, _TOKENS[stage])
 
     def _made(self, run: Run, stage: Stage, system: Prompt, user: str, *more_ids: int) -> Ask:

@@ -91,7 +91,7 @@ class ReasoningFilter:
         self._held: str | None = ""  # what may still belong to the reasoning; None: the answer has begun
 
     def passed(self, piece: str) -> str:
-        """Return what another piece adds to the answer; empty while that is not known."""
+        """Return what another piece adds to the answer; empty while that is unknown."""
         if self._held is None:
             return piece
         self._held += piece
@@ -105,7 +105,7 @@ class ReasoningFilter:
         return self._ended(answer) if end and answer else ""
 
     def rest(self) -> str:
-        """Return what was held back when the answer ended; reasoning without an end is no answer."""
+        """Return what was held back when the answer ended; reasoning without an end is not an answer."""
         held, self._held = self._held or "", None
         return "" if held.lstrip().startswith(_REASONING) else held
 
@@ -135,7 +135,7 @@ def _of_error(error: Any) -> NoCompletion:
 
 
 def _content(content: Any) -> str | None:
-    """Return the text of a message, which may come in parts; a part that is no text is not an answer's text."""
+    """Return the text of a message, which may come in parts; other parts are ignored."""
     if isinstance(content, list):
         texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
         return "".join(text for text in texts if isinstance(text, str)) if texts else None

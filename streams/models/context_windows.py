@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.models.tokens import count_tokens
 
-# A model with less than this cannot answer any question of ours; a smaller number in a refusal is another number.
+# A model with less than this cannot answer our questions; a smaller number in a refusal is another number.
 WINDOW_TOKENS_MIN = 1_024
 # What a chat template and field names add to a call.
 _FRAME_TOKENS = 64

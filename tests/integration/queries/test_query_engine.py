@@ -111,7 +111,7 @@ async def test_a_model_that_reads_less_is_sent_less(q: Queries):
     q.llm.window_tokens = 8_192
     begun = len(q.llm.calls)
     q.llm.answers["assembler"] = lambda _call: long
-    for outcomes in (["too_long", "answered"], ["answered"]):
+    for outcomes in (["unusable", "answered"], ["answered"]):
         run_id = await q.ask("When does the lock open?", user=user)
         await q.request(worker, run_id)
         row = await q.until_status(run_id, "COMPLETED", archive="STORED")

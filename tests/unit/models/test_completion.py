@@ -79,7 +79,7 @@ def test_there_is_a_reason_where_there_is_no_text(found: Any, failure: Failure, 
 
 @given(st.text("<think>/ a\n", max_size=30), st.lists(st.integers(0, 30), max_size=6))
 def test_pieces_have_the_text_of_the_whole(text: str, cuts: list[int]):
-    """Whatever the reasoning, and wherever an answer is cut into pieces."""
+    """With any reasoning, and for any cut of an answer into pieces."""
     for whole in (text, f"<think>{text}", f" <think>hm</think>\n{text}"):
         bounds = [0, *sorted(cuts), len(whole)]
         pieces = ReasoningFilter()
