@@ -19,7 +19,7 @@ from highwater.connectors.kafka.offsets import committed_offsets
 from highwater.connectors.kafka.producer import AcceptedRecord, AsyncProducer, accepted
 from highwater.connectors.kafka.reading import open_reader, read_spans
 from highwater.connectors.kafka.records import Record
-from highwater.connectors.kafka.truncation import Truncation, highest_positions, look
+from highwater.connectors.kafka.truncation import Highest, Truncation, highest_positions, look
 from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.remaking import Remade, Remake, left_out_of
 from highwater.connectors.repair.filling import fill_up
@@ -102,7 +102,13 @@ async def plan_repairs(context: ProcessContext, remakes: Mapping[str, Remake]) -
     highest = await highest_positions(context.admin, context.pool, committed)
     ranges = await context.admin.log_ranges([loss.place for loss in losses]) if losses else {}
     return [
-        await _plan(context, remakes, loss, ranges[loss.place], max(loss.next, highest.get(loss.place, 0)))
+        await _plan(
+            context,
+            remakes,
+            loss,
+            ranges[loss.place],
+            max(loss.next, highest.get(loss.place, Highest(0)).next),
+        )
         for loss in losses
     ]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -26,6 +26,8 @@ from highwater.connectors.kafka.reading import open_reader, read_spans
 from highwater.connectors.kafka.truncation import COMMAND, all_truncations
 from highwater.connectors.repair.repairing import Plan, plan_repairs, repair
 from highwater.connectors.slices import REMAKES
+from highwater.connectors.wiring import Wiring
+from highwater.schemas.errors import UnavailableError
 from highwater.schemas.positions import parse_position
 from highwater.schemas.topics import TOPICS
 from tests.conftest import Stack
@@ -103,6 +105,8 @@ async def test_a_consumer_that_is_behind_stops_too_and_the_outbox_waits(case: Ca
     await case.context.pool.execute('UPDATE positions SET next = 3 WHERE "group" = $1 AND partition = 0', later.group)
     lose_power(case.stack, {(case.topic, 0): 5})
 
+    async with running(first := case.consumer()):
+        await until(lambda: COMMAND in (first.degraded or ""), "the loss is reported")
     async with running(case.consumer(), consumer := later.consumer()):
         await until(lambda: COMMAND in (consumer.degraded or ""), "the other group stops, too")
         assert (await later.positions())[0] == 3
@@ -122,6 +126,67 @@ async def test_a_consumer_that_is_behind_stops_too_and_the_outbox_waits(case: Ca
         finally:
             await producer.close()
         await case.all_stored([*names(10, "a"), "late"])
+
+
+async def test_a_log_that_grew_again_is_found_with_nothing_running(case: Case):
+    """The command alone finds the loss by leader epochs; a group that was behind gets what stood there once, at its new place."""
+    case.send(names(5, "a"), 0)
+    case.send(names(10, "a")[5:], 0)
+    later = dataclasses.replace(case, group=fresh("later"))
+    async with running(case.consumer(), later.consumer()):
+        await case.all_stored(names(10, "a"))
+        await later.all_stored(names(10, "a"))
+    await case.context.pool.execute('UPDATE positions SET next = 3 WHERE "group" = $1 AND partition = 0', later.group)
+    lose_power(case.stack, {(case.topic, 0): 5})
+    strange = case.send(names(8, "b"), 0)
+
+    plan = await plan_of(case)
+    assert (plan.loss.end_offset, plan.given, plan.end, len(plan.standing)) == (5, 10, 13, 5)
+    repaired = await repair(case.context, REMAKES, plan)
+    assert list(repaired.moved) == strange[:5]
+    async with running(case.consumer(), later.consumer()):
+        await case.all_stored([*names(10, "a"), *names(8, "b")])
+        await until(lambda: _is_at(later, 18), "the other group has read all")
+    # Its first two were read again after 3; nothing else was stored twice.
+    assert sorted(await later.stored()) == sorted([*names(10, "a"), *names(5, "a")[3:], *names(8, "b")])
+
+
+async def _is_at(case: Case, next_: int) -> bool:
+    return (await case.positions())[0] >= next_
+
+
+async def test_a_producer_whose_log_lost_its_tail_stores_it(stack: Stack, context: ProcessContext):
+    """Of a topic that only the worker reads nobody stores positions: who writes to it notices, and can write after the repair."""
+    topic = fresh("test.unread")
+    async with own_topic(context, topic) as made, AsyncExitStack() as resources:
+        producer = await Wiring(stack.settings(), made, resources).producer()
+        for number in range(4):
+            await producer.publish(topic, b"%d" % number, key=b"k")
+        place = (topic, murmur2_partition(b"k", 2))
+        lose_power(stack, {place: 2})
+
+        async def refusal() -> str:
+            try:
+                await producer.publish(topic, b"again", key=b"k")
+            except UnavailableError as error:
+                return str(error)
+            return ""
+
+        await until(lambda: _says(refusal, "a second time"), "an offset is given a second time")
+        await until(lambda: _is_noted(made, place), "the loss is stored")
+        plan = next(one for one in await plan_repairs(made, REMAKES) if one.loss.place == place)
+        assert (plan.loss.end_offset, plan.given) == (2, 4)
+        await repair(made, REMAKES, plan)
+        taken = await producer.publish(topic, b"after", key=b"k")
+        assert taken.offset >= 4
+
+
+async def _says(ask: Callable[[], Awaitable[str]], text: str) -> bool:
+    return text in await ask()
+
+
+async def _is_noted(context: ProcessContext, place: Place) -> bool:
+    return any(one.place == place and one.is_open for one in await all_truncations(context.pool))
 
 
 async def plan_of(case: Case) -> Plan:
