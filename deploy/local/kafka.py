@@ -90,13 +90,6 @@ listeners=CLIENT://127.0.0.1:{port},PROXIED://127.0.0.1:{door},CONTROLLER://127.
 advertised.listeners=CLIENT://127.0.0.1:{port},PROXIED://127.0.0.1:{proxy}
 """
 
-# Only the controller of a node, without its broker: the others keep their quorum while its partitions are unavailable.
-CONTROLLER_ONLY = """\
-process.roles=controller
-listeners=CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=CONTROLLER://127.0.0.1:{controller_port}
-"""
-
 # Clients authenticate by a password (SCRAM), the controller and its broker to each other by certificate. Nobody else
 # may do anything: every authenticated client is the one superuser.
 SECURE = f"""\
@@ -168,8 +161,6 @@ class Kafka(Part):
     _controller_port = 0
     # The ports of the second listener, and of the proxy in front of it; None: there is none.
     behind_proxy: tuple[int, int] | None = None
-    # Whether the next start is one of the controller alone (`api/chaos/election.py`).
-    is_controller_only = False
 
     @property
     def address(self) -> str:
@@ -243,8 +234,7 @@ class Kafka(Part):
             "replicas_needed": replicas_needed(self.brokers),
         }
         if self.behind_proxy is None:
-            only = CONTROLLER_ONLY.format(**values) if self.is_controller_only else ""
-            return PROPERTIES.format(**values) + self._security() + only
+            return PROPERTIES.format(**values) + self._security()
         door, proxy = self.behind_proxy
         # If a name occurs twice the last one counts.
         return (PROPERTIES + BEHIND_PROXY).format(**values, door=door, proxy=proxy)

@@ -23,6 +23,12 @@ from highwater.deploy.local.errors import LocalStackError
 from highwater.deploy.local.kafka import Kafka
 from highwater.deploy.local.stack import LocalStack
 
+# If a name occurs twice the last one counts.
+_CONTROLLER_ONLY = """
+process.roles=controller
+listeners=CONTROLLER://127.0.0.1:{port}
+advertised.listeners=CONTROLLER://127.0.0.1:{port}
+"""
 _SETTING = "unclean.leader.election.enable"
 _ANSWER_SECONDS = 10.0
 _LOOK_SECONDS = 0.5
@@ -60,8 +66,13 @@ class UncleanElection:
         for part in self._brokers[:-1]:
             self._servers.kill_part(part.name)
         for part in self._brokers[:-1]:
-            part.is_controller_only = True
-            self._servers.launch_part(part.name)
+            part.prepare()
+            properties = part.folder / "server.properties"
+            port = self._servers.ports.taken(f"{part.name}_controller")
+            properties.write_text(
+                properties.read_text(encoding="utf-8") + _CONTROLLER_ONLY.format(port=port), encoding="utf-8"
+            )
+            part.process.start(part.command())
         self._servers.start_part(self.stale.name)
         self._until(
             lambda: all(one.leader == self.stale.node for one in self._partitions(self._topics)), "it does not lead"
@@ -70,9 +81,7 @@ class UncleanElection:
     def come_back(self) -> None:
         """Start the others again, which cut their logs where that of the leader ends, and forbid the election."""
         for part in self._brokers[:-1]:  # one after the other, since two controllers must live
-            self._servers.stop_part(part.name)
-            part.is_controller_only = False
-            self._servers.start_part(part.name)
+            self._servers.restart_part(part.name)
         self._until(
             lambda: all(len(one.isrs) == len(one.replicas) for one in self._partitions()), "not all are in sync"
         )
