@@ -206,7 +206,7 @@ async def highest_positions(
 
 
 def led_since(highest: Mapping[Place, Highest], ends: Mapping[Place, LogEnd]) -> dict[Place, Stored]:
-    """Return positions of partitions that got another leader since they were stored, and end behind them all the same."""
+    """Return positions of partitions that do not end before them, and have another leader since they were stored."""
     return {
         place: one.known
         for place, one in highest.items()

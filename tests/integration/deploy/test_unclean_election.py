@@ -161,7 +161,7 @@ class Writer:
 
 
 def more(writer: Writer, count: int) -> None:
-    """Wait until so many more are accepted."""
+    """Wait until this number of further ones is accepted."""
     goal = len(writer.accepted) + count
     until(lambda: len(writer.accepted) >= goal, f"writes are accepted: {writer.refused[-1:]}", _SECONDS_MAX)
 
@@ -246,7 +246,8 @@ def test_elections_without_loss_report_none(product: Product):
             threading.Event().wait(_ABSENT_SECONDS)
             product.servers.start_part(name)
             until(lambda: is_in_sync(product), "all replicas are in sync", _SECONDS_MAX)
-            AdminClient(product.client()).elect_leaders(ElectionType.PREFERRED).result(60)
+            admin = AdminClient(product.client())  # kept: without the client its future would never be resolved
+            admin.elect_leaders(ElectionType.PREFERRED).result(60)
             more(writer, 5)
             assert product.losses() == []
     finally:

@@ -166,7 +166,7 @@ async def _is_at(case: Case, next_: int) -> bool:
 
 
 async def test_a_producer_whose_log_lost_its_tail_stores_it(stack: Stack, context: ProcessContext):
-    """Of a topic that only the worker reads nobody stores positions: who writes to it notices, and can write after the repair."""
+    """A topic that only the worker reads has no stored positions: its producer finds the loss and continues after the repair."""
     topic = fresh("test.unread")
     async with own_topic(context, topic) as made, AsyncExitStack() as resources:
         producer = await Wiring(stack.settings(), made, resources).producer()

@@ -92,7 +92,7 @@ def test_a_decision_that_was_lost_is_no_difference_of_its_table() -> None:
 
 
 def test_a_record_in_the_place_of_a_lost_one_is_replaced_once_the_log_is_repaired() -> None:
-    """Before that nobody reads the partition, and what follows the repair is not one of them."""
+    """Before the repair the partition is not read; later records are not replaced."""
     place = (TOPIC, 2)
     assert [is_replaced([REPAIRED], place, offset) for offset in (4, 5, 10, 11)] == [False, True, True, False]
     assert not is_replaced([REPAIRED], (TOPIC, 3), 5)

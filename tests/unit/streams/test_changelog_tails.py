@@ -36,7 +36,7 @@ def table(tmp_path: Path) -> Any:
 
 
 def test_rows_in_a_changelog_that_lost_its_tail_are_appended_at_the_next_start(table: Any) -> None:
-    """The worker ends, and its store goes beyond any end from then on, whatever is acknowledged until it has ended."""
+    """The worker ends, and the offset of its store stays beyond any end, although further records are acknowledged."""
     for offset in (3, 4, -1, 5):  # -1: the broker has the record already, and does not say where
         table._on_changelog_sent(Acknowledged(PLACE, offset))
     assert (table.failures, table.data.persisted_offset(PLACE)) == ([], 5)
