@@ -16,14 +16,16 @@ from typing import Protocol, TypeAlias, TypeVar
 import asyncpg
 
 from highwater.connectors.erasure import ErasureStep
+from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.backlog import Reading
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.kafka.truncation import look
 from highwater.connectors.postgres.pool import open_pool
 from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.connectors.remaking import Remake
-from highwater.schemas.errors import ConfigurationError
+from highwater.schemas.errors import ConfigurationError, UnavailableError
 from highwater.streams.settings import Settings
 
 # Connections of an engine: one for each group commit, the watch, and reads of as many stages or steps as have CPU.
@@ -89,14 +91,28 @@ class Wiring:
         self.context = context
         self._resources = resources
         self._producer: AsyncProducer | None = None
+        self._noting: set[asyncio.Task[None]] = set()
         self._redis: dict[str | None, RedisLink] = {}
 
     async def producer(self) -> AsyncProducer:
         """Return the process's one producer."""
         if self._producer is None:
-            self._producer = AsyncProducer(self.settings.kafka_client(), client_id="highwater-connect")
+            self._producer = AsyncProducer(
+                self.settings.kafka_client(), client_id="highwater-connect", on_given_again=self._note_given_again
+            )
             self._resources.push_async_callback(self._producer.close)
         return self._producer
+
+    def _note_given_again(self, place: Place, again: LogRange) -> None:
+        """Store that a log gave offsets a second time: of a topic that only the worker reads nobody else notices it."""
+        task = asyncio.create_task(self._note({place: again}), name="given-again")
+        self._noting.add(task)
+        task.add_done_callback(self._noting.discard)
+
+    async def _note(self, again: Mapping[Place, LogRange]) -> None:
+        context = self.context
+        with contextlib.suppress(UnavailableError):  # what is refused is published again, and then it is noted
+            await look(context.admin, context.pool, "connect", context.clock(), given_again=again)
 
     async def redis(self) -> RedisLink:
         """Open the Redis link that the whole process shares, or return it if it is open."""

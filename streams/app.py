@@ -38,7 +38,7 @@ from highwater.streams.preflight import claim_state_dir
 from highwater.streams.queries.agents import RunAgent
 from highwater.streams.restoring import ReadChangelogs
 from highwater.streams.settings import Settings
-from highwater.streams.table_manager import Tables
+from highwater.streams.table_manager import Table, Tables
 from highwater.streams.telemetry import CLOCK_ERROR_SECONDS, TICK_LAG_SECONDS
 from highwater.streams.worker import Worker, serve
 
@@ -200,7 +200,7 @@ def build_app(
         ConfigurationError: no broker is known, or a security setting or the policy cannot be used.
     """
     tables = partial(Tables, read_changelogs=read_changelogs)
-    app = faust.App(app_id, TableManager=tables, **_app_settings(settings, state_dir))
+    app = faust.App(app_id, Table=Table, TableManager=tables, **_app_settings(settings, state_dir))
     app.transport = _Transport(app.conf.broker_consumer, app)
     app.producer_transport = _Transport(app.conf.broker_producer, app)
     worker = Worker(
@@ -238,6 +238,8 @@ def build_app(
         # concurrency=1: with more, an offset may be committed past an event still being processed.
         app.agent(topic, name=f"{app_id}.{agent.name}", concurrency=1)(agent.run)
         worker.agents.append(agent)
+    for table in app.tables.values():
+        table.fail = worker.fail
     app.transport.agents = worker.agents
     app.transport.folded_topics = {topic for agent in worker.agents for topic in agent.folded_topics}
     app.transport.tables.update({topic: name for name, topic in changelogs_of(app).items()})

@@ -8,12 +8,13 @@ record; ours 2).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from faust.tables import TableManager
 from faust.tables import recovery as library
+from faust.tables import table as library_table
 
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.restoring import (
@@ -27,6 +28,8 @@ from highwater.streams.restoring import (
 )
 from highwater.streams.telemetry import get_log
 
+# As the offset up to which a store goes: no changelog has it, so all rows are appended at the next start (`_append_lost`).
+_BEHIND_ANY_END = 2**62
 # How often a restoration is reported.
 _REPORT_SECONDS = 5.0
 
@@ -143,6 +146,37 @@ class Recovery(library.Recovery):  # type: ignore[misc]
     def _stop_restoration(self) -> None:
         if self._restoration is not None:
             self._restoration.stop()
+
+
+class Table(library_table.Table):  # type: ignore[misc]
+    """The library's table, which ends the worker if its changelog lost rows: it gives an offset a second time then.
+
+    The library would note the lower offset, and a worker without this store would restore the table without these rows.
+    """
+
+    fail: Callable[[str], None] | None = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._acknowledged: dict[Any, int] = {}
+        self._truncated: set[Any] = set()
+
+    def _on_changelog_sent(self, fut: Any) -> None:
+        place, offset = fut.result().topic_partition, fut.result().offset
+        # Below 0: the broker had the record already, and does not say where.
+        if place in self._truncated or offset < 0:
+            return
+        if offset > self._acknowledged.get(place, -1):
+            self._acknowledged[place] = offset
+            super()._on_changelog_sent(fut)
+            return
+        self._truncated.add(place)
+        self.data.set_persisted_offset(place, _BEHIND_ANY_END)
+        if self.fail is not None:
+            self.fail(
+                f"Kafka lost the tail of {place.topic}/{place.partition}, which gave offset {offset} a second time; the next"
+                " start appends the rows of the table"
+            )
 
 
 class Tables(TableManager):  # type: ignore[misc]

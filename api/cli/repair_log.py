@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from highwater.streams.settings import Settings
 
 _AFTERWARDS = """\
-The positions of lost records answer 410 from now on; records that were published again have new ones, and a header
-`republished_from`. Consumers continue within a second. `highwater verify` compares the state with the log."""
+The positions of lost records answer 410 from now on; recreated records have new ones, and a header `republished_from`.
+Consumers continue within a second. `highwater verify` compares the state with the log."""
 
 
 @click.command("repair-log", cls=Command)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import asyncpg
 
 from highwater.api.core.errors import GoneError
-from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.admin import Admin, LogRange
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.truncation import LogTruncatedError, Truncation, all_truncations, look, of_place
@@ -45,17 +45,17 @@ class LogState:
         self._read_at = float("-inf")
         self._is_compared = False
         self._is_away = False
-        self._given: dict[
-            Place, int
-        ] = {}  # one past offsets that this process was given, where the log gave them again
+        self._given_again: dict[Place, LogRange] = {}  # offsets that the log gave to this process a second time
         self._reading: asyncio.Task[None] | None = None
 
-    def compare_again(self, given: Mapping[Place, int] | None = None) -> None:
-        """Compare positions with the log before the next write: Kafka was unavailable.
+    def note_given_again(self, place: Place, again: LogRange) -> None:
+        """Store before the next write that a log gave offsets a second time: it lost its tail."""
+        known = self._given_again.get(place, again)
+        self._given_again[place] = LogRange(min(known.low, again.low), max(known.high, again.high))
+        self.compare_again()
 
-        `given`: one past the offsets that it gave to this process before, by partition.
-        """
-        self._given.update(given or {})
+    def compare_again(self) -> None:
+        """Compare positions with the log before the next write: Kafka was unavailable."""
         self._is_compared = False
         self._read_at = float("-inf")
 
@@ -83,10 +83,12 @@ class LogState:
             _log.debug("losses of the log are not read", reason=str(error))
 
     async def _compare(self) -> None:
+        noted, self._given_again = self._given_again, {}
         try:
-            await look(self._admin, self._pool(), _FOUND_BY, self._clock(), dict(self._given))
+            await look(self._admin, self._pool(), _FOUND_BY, self._clock(), given_again=noted)
         except (UnavailableError, asyncpg.PostgresError):
             self._is_compared = False
+            self._given_again = noted | self._given_again
             raise
 
     async def refuse_writes(self, topic: str, keys: Iterable[str]) -> None:

@@ -269,7 +269,7 @@ def make_services(settings: Settings, clock: Clock) -> Services:
     admin = Admin(client)
 
     async def open_producer() -> AsyncProducer:
-        return AsyncProducer(client, client_id="highwater-api", on_given_again=log_state.compare_again)
+        return AsyncProducer(client, client_id="highwater-api", on_given_again=log_state.note_given_again)
 
     # Connectors catch up; this process has no sinks.
     comparison = Comparison(settings, admin, lambda: Registry(settings.registry_access()).codec(), clock)

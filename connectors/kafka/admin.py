@@ -7,11 +7,21 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType, TopicMetadata
+from confluent_kafka import OFFSET_INVALID, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    ListOffsetsResultInfo,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+    TopicMetadata,
+)
 
 from highwater.connectors.kafka.refusal import unavailable
 from highwater.schemas.errors import CatalogueMismatchError
@@ -34,6 +44,13 @@ _PASSING = frozenset(
 _AGAIN_SECONDS = 0.2
 # A topic may be deleted and recreated between two reads; the ids of all topics are requested this often.
 TOPIC_IDS_SECONDS = 5.0
+
+
+class LogEnd(NamedTuple):
+    """One past the last offset of a partition, and the epoch of its leader; None if the broker does not say."""
+
+    offset: int
+    leader_epoch: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +81,19 @@ def _replicas(topic: TopicMetadata) -> list[int]:
     return [len(partition.replicas) for partition in topic.partitions.values()]
 
 
+def listed(future: Future[ListOffsetsResultInfo]) -> ListOffsetsResultInfo:
+    """Return the answer to a request for an offset. Blocks.
+
+    Raises:
+        KafkaException: the broker refuses it.
+        TimeoutError: its broker did not answer, of which librdkafka reports no error, but an offset of -1001.
+    """
+    found = future.result(2 * REQUEST_SECONDS)  # the request has its own limit
+    if found.offset == OFFSET_INVALID:
+        raise TimeoutError
+    return found
+
+
 class Admin:
     """Administers and inspects topics. Calls block in librdkafka, so each runs in a thread.
 
@@ -79,6 +109,11 @@ class Admin:
         self._followed: set[str] = set()
         self._ids: dict[str, str] = {}
         self._ids_at = float("-inf")
+
+    @property
+    def client(self) -> Mapping[str, str]:
+        """Return the settings of a client of these brokers."""
+        return self._client
 
     def _opened(self) -> AdminClient:
         return AdminClient({**self._client, "client.id": "highwater-admin", "logger": logging.getLogger("librdkafka")})
@@ -217,21 +252,24 @@ class Admin:
         """
         return await asyncio.to_thread(self._log_ends, list(partitions))
 
-    async def log_ends_led(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Return one past the last offset of each partition that has a leader now.
+    async def log_ends_led(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], LogEnd]:
+        """Return the end of each partition that has a leader which answers now.
 
         Raises:
             UnavailableError: the broker does not answer.
         """
         return await asyncio.to_thread(self._log_ends_led, list(partitions))
 
-    def _log_ends_led(self, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        found: dict[tuple[str, int], int] = {}
+    def _log_ends_led(self, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], LogEnd]:
+        found: dict[tuple[str, int], LogEnd] = {}
         with self.asking("Kafka does not list offsets"):
             asked = {TopicPartition(topic, partition): OffsetSpec.latest() for topic, partition in partitions}
             for tp, future in self._admin.list_offsets(asked, request_timeout=REQUEST_SECONDS).items():
                 try:
-                    found[tp.topic, tp.partition] = future.result(REQUEST_SECONDS).offset
+                    end = listed(future)
+                    found[tp.topic, tp.partition] = LogEnd(end.offset, end.leader_epoch)
+                except TimeoutError:
+                    continue
                 except KafkaException as error:
                     if error.args[0].name() not in _PASSING:
                         raise
@@ -253,9 +291,7 @@ class Admin:
         for _ in range(int(REQUEST_SECONDS / _AGAIN_SECONDS)):
             futures = self._admin.list_offsets(asked, request_timeout=REQUEST_SECONDS)
             try:
-                return {
-                    (tp.topic, tp.partition): future.result(REQUEST_SECONDS).offset for tp, future in futures.items()
-                }
+                return {(tp.topic, tp.partition): listed(future).offset for tp, future in futures.items()}
             except KafkaException as error:
                 if error.args[0].name() not in _PASSING:
                     raise

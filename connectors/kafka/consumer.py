@@ -427,7 +427,11 @@ class BatchConsumer:
         if self._before:
             read = [message for message in read if not self._is_before(message)]
         # All are read again once it is known whether the log continues where it was read.
-        return [] if self._doubted else [record_of(message) for message in read]
+        if self._doubted:
+            return []
+        # A group that was behind a repaired loss reads the copies of what others wrote in its place, as all groups do.
+        records = map(record_of, read)
+        return [one for one in records if not self._guard.is_replaced((one.topic, one.partition), one.offset)]
 
     def _is_before(self, message: Message) -> bool:
         """Return whether this is the record before our position, and compare the leader epoch that it had."""

@@ -103,5 +103,8 @@ ORDER BY topic, partition
 ON CONFLICT (topic, partition) WHERE repaired_at IS NULL DO UPDATE
     SET end_offset = least(t.end_offset, excluded.end_offset), next = greatest(t.next, excluded.next)
 
+-- `known` is the highest position of which the epoch of the record before it is known, with that epoch.
 -- name: highest_positions
-SELECT topic, partition, topic_id, max(next) AS next FROM positions GROUP BY topic, partition, topic_id
+SELECT topic, partition, topic_id, max(next) AS next,
+    max(ARRAY [next, leader_epoch]) FILTER (WHERE epoch_at = next AND leader_epoch IS NOT NULL) AS known
+FROM positions GROUP BY topic, partition, topic_id

@@ -10,6 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.positions import Place
 from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.schemas.positions import Position
@@ -61,9 +62,9 @@ class AsyncProducer:
         *,
         client_id: str,
         linger_ms: int = 1,
-        on_given_again: Callable[[Mapping[Place, int]], None] | None = None,
+        on_given_again: Callable[[Place, LogRange], None] | None = None,
     ) -> None:
-        """`on_given_again` is called when a log gives an offset a second time, with one past the highest before, by partition."""
+        """`on_given_again` is called when a log gives an offset a second time, with the range from it to one past the highest."""
         self._settings = {
             **client,
             "client.id": client_id,
@@ -156,7 +157,7 @@ class AsyncProducer:
         self._given[place] = max(given, taken.offset + 1)
         is_again = 0 <= taken.offset < given
         if is_again and self._on_given_again is not None:
-            self._on_given_again({place: given})
+            self._on_given_again(place, LogRange(taken.offset, given))
         return is_again
 
     async def publish(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from highwater.connectors.kafka.admin import REQUEST_SECONDS, Admin, LogRange
+from highwater.connectors.kafka.admin import REQUEST_SECONDS, Admin, LogRange, listed
 from highwater.connectors.kafka.groups import (
     ALL_POSITIONS,
     WORKER,
@@ -269,9 +269,11 @@ async def _offsets_at(client: Mapping[str, str], standings: Sequence[Standing], 
         admin = AdminClient(dict(client))  # kept: without the client its futures would never be resolved
         try:
             futures = admin.list_offsets(asked, request_timeout=REQUEST_SECONDS)
-            found = {(tp.topic, tp.partition): f.result(2 * REQUEST_SECONDS).offset for tp, f in futures.items()}
+            found = {(tp.topic, tp.partition): listed(future).offset for tp, future in futures.items()}
         except KafkaException as error:
             raise kafka_error(error) from error
+        except TimeoutError:
+            raise UnavailableError(f"Kafka does not list offsets within {REQUEST_SECONDS:g} s") from None
         return {place: offset for place, offset in found.items() if offset >= 0}
 
     return await asyncio.to_thread(ask)

@@ -19,7 +19,7 @@ from highwater.connectors.kafka.breaker import Counts, Place, RatioBreaker
 from highwater.connectors.kafka.positions import Move
 from highwater.connectors.kafka.records import DeadLetter, Record
 from highwater.connectors.kafka.statements import QUERIES
-from highwater.connectors.kafka.truncation import Truncation, open_of
+from highwater.connectors.kafka.truncation import Truncation, is_replaced, open_of, repaired_in
 from highwater.connectors.postgres.pool import STATEMENT_SECONDS_MAX, Connection, Row, fetched, transaction
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import FencedError, HighwaterError
@@ -151,8 +151,13 @@ class PartitionGuard:
         self._breaker = RatioBreaker()
         self._parked_until: dict[Place, int] = {}
         self._looked_at = 0.0
+        self._repaired: list[Truncation] = []
         self.stopped: dict[Place, Stopped] = {}
         self.truncated: dict[Place, Truncation] = {}
+
+    def is_replaced(self, place: Place, offset: int) -> bool:
+        """Return whether a record was published again further on, since it stood where a lost one had stood."""
+        return bool(self._repaired) and is_replaced(self._repaired, place, offset)
 
     @property
     def holds_back(self) -> bool:
@@ -176,6 +181,7 @@ class PartitionGuard:
             self._breaker.forget(place)
             self._log.info("partition_resumed", topic=place[0], partition=place[1], offset=found[place])
         self._parked_until = {place: until for place, until in parked.items() if place not in done}
+        self._repaired = await repaired_in(tx, found)
         self._remember(
             {place: stop for place, stop in rows.items() if stop.park_until is None}, await open_of(tx, found)
         )

@@ -11,12 +11,14 @@ has another leader epoch than the one that was read: each leader appends under a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import asyncpg
 
-from highwater.connectors.kafka.admin import Admin, LogRange
+from highwater.connectors.kafka.admin import Admin, LogEnd, LogRange
 from highwater.connectors.kafka.positions import Place, Stored
 from highwater.connectors.kafka.reading import open_reader, read_spans
 from highwater.connectors.kafka.statements import QUERIES
@@ -143,6 +145,17 @@ async def open_of(tx: Connection, places: Collection[Place]) -> dict[Place, Trun
     return {one.place: one for one in found if one.place in places}
 
 
+async def repaired_in(tx: Connection, places: Collection[Place]) -> list[Truncation]:
+    """Return the repaired losses of these partitions."""
+    found = map(_truncation, await tx.fetch(QUERIES["truncations_all"]))
+    return [one for one in found if one.place in places and not one.is_open]
+
+
+def is_replaced(repaired: Iterable[Truncation], place: Place, offset: int) -> bool:
+    """Return whether a record stands where a lost one stood, in a partition that was repaired: its copy further on counts."""
+    return any(one.place == place and not one.is_open and one.covers(offset) for one in repaired)
+
+
 async def all_truncations(
     pool: asyncpg.Pool[asyncpg.Record], *, seconds_max: float = STATEMENT_SECONDS_MAX
 ) -> list[Truncation]:
@@ -160,9 +173,16 @@ def of_place(truncations: Iterable[Truncation], place: Place, offset: int) -> Tr
     return next((one for one in found if one.is_open), found[0] if found else None)
 
 
+class Highest(NamedTuple):
+    """One past the highest offset of a partition that any group has read, and the highest position with a known epoch."""
+
+    next: int
+    known: Stored | None = None
+
+
 async def highest_positions(
     admin: Admin, pool: asyncpg.Pool[asyncpg.Record], positions: Mapping[Place, int]
-) -> dict[Place, int]:
+) -> dict[Place, Highest]:
     """Return the highest position of any group in each partition, in the topics that exist now.
 
     `positions` are those of a reader that stores none in PostgreSQL; of a topic that was recreated they are left out.
@@ -173,13 +193,47 @@ async def highest_positions(
     rows = await fetched(pool, QUERIES["highest_positions"])
     ids = await admin.topic_ids_lately({row["topic"] for row in rows})
     highest = {
-        (row["topic"], row["partition"]): row["next"] for row in rows if ids.get(row["topic"]) == row["topic_id"]
+        (row["topic"], row["partition"]): Highest(row["next"], None if row["known"] is None else Stored(*row["known"]))
+        for row in rows
+        if ids.get(row["topic"]) == row["topic_id"]
     }
     recreated = {row["topic"] for row in rows if ids.get(row["topic"]) != row["topic_id"]}
     for place, next_ in positions.items():
         if place[0] not in recreated:
-            highest[place] = max(next_, highest.get(place, 0))
+            one = highest.get(place, Highest(0))
+            highest[place] = one._replace(next=max(next_, one.next))
     return highest
+
+
+def led_since(highest: Mapping[Place, Highest], ends: Mapping[Place, LogEnd]) -> dict[Place, Stored]:
+    """Return positions of partitions that do not end before them, and have another leader since they were stored."""
+    return {
+        place: one.known
+        for place, one in highest.items()
+        if one.known is not None
+        and (end := ends.get(place)) is not None
+        and 0 < one.known.next <= end.offset
+        and (end.leader_epoch is None or end.leader_epoch != one.known.leader_epoch)
+    }
+
+
+def other_records(client: Mapping[str, str], stored: Mapping[Place, Stored]) -> dict[Place, int]:
+    """Return the partitions in which the record before a position is not the one that was read, with the first such. Blocks.
+
+    Raises:
+        UnavailableError: the broker does not answer.
+    """
+    reader = open_reader(client, fetch_bytes=1)
+    try:
+        before = {place: LogRange(one.next - 1, one.next) for place, one in stored.items()}
+        epochs = {
+            (record.topic, record.partition): record.leader_epoch
+            for record in read_spans(reader, before, first_only=True)
+        }
+    finally:
+        reader.close()
+    others = {place for place, epoch in epochs.items() if epoch != stored[place].leader_epoch}
+    return {place: kept_end(client, place, stored[place], LogRange(0, stored[place].next)) for place in others}
 
 
 async def look(
@@ -188,20 +242,31 @@ async def look(
     found_by: str,
     now_ms: int,
     positions: Mapping[Place, int] | None = None,
+    given_again: Mapping[Place, LogRange] | None = None,
 ) -> list[Truncation]:
-    """Compare the positions of all groups with the ends of the log, store what is beyond, and return the open losses.
+    """Compare the positions of all groups with the log, store what it lost, and return the open losses.
 
     A process does this before it reads or publishes anything: after a start of everything, nobody else has.
 
-    `positions`: as of `highest_positions`.
+    `positions`: as of `highest_positions`. `given_again`: offsets that a log gave a second time to a producer of this process.
 
     Raises:
         UnavailableError: Kafka or PostgreSQL does not answer.
     """
-    highest = await highest_positions(admin, pool, positions or {})
+    again = given_again or {}
+    given = {**(positions or {}), **{place: span.high for place, span in again.items()}}
+    highest = await highest_positions(admin, pool, given)
     # A partition without a leader holds nobody up: nothing can be written to it, and its consumers compare when it has one.
     ends = await admin.log_ends_led(highest) if highest else {}
-    beyond = beyond_end(highest, ends)
+    nexts = {place: one.next for place, one in highest.items()}
+    lost = beyond_end(nexts, {place: one.offset for place, one in ends.items()})
+    grown = led_since(highest, ends)
+    if grown:
+        lost |= await asyncio.to_thread(other_records, admin.client, grown)
+    for place, span in again.items():
+        if nexts.get(place, 0) >= span.high:  # not of a topic that was recreated
+            lost[place] = min(span.low, lost.get(place, span.low))
+    found = [(place, end, nexts[place]) for place, end in lost.items() if end < nexts[place]]
     async with transaction(pool) as tx:
-        await note(tx, found_by, [(place, end, highest[place]) for place, end in beyond.items()], now_ms)
+        await note(tx, found_by, found, now_ms)
         return [_truncation(row) for row in await tx.fetch(QUERIES["truncations_open"])]

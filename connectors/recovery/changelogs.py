@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from highwater.connectors.kafka.admin import REQUEST_SECONDS
+from highwater.connectors.kafka.admin import REQUEST_SECONDS, listed
 from highwater.connectors.kafka.deleting import delete_records
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import monotonic_seconds
@@ -74,10 +74,8 @@ def _ends(admin: AdminClient, names: Collection[str]) -> dict[tuple[str, int], i
     """Return the end of each partition of these topics."""
     topics = admin.list_topics(timeout=REQUEST_SECONDS).topics
     asked = {TopicPartition(name, p): OffsetSpec.latest() for name in names for p in topics[name].partitions}
-    return {
-        (place.topic, place.partition): future.result(REQUEST_SECONDS).offset
-        for place, future in admin.list_offsets(asked).items()
-    }
+    futures = admin.list_offsets(asked, request_timeout=REQUEST_SECONDS)
+    return {(place.topic, place.partition): listed(future).offset for place, future in futures.items()}
 
 
 def _fill(producer: Producer, topic: str, partition: int, count: int) -> None:

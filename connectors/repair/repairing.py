@@ -19,7 +19,7 @@ from highwater.connectors.kafka.offsets import committed_offsets
 from highwater.connectors.kafka.producer import AcceptedRecord, AsyncProducer, accepted
 from highwater.connectors.kafka.reading import open_reader, read_spans
 from highwater.connectors.kafka.records import Record
-from highwater.connectors.kafka.truncation import Truncation, highest_positions, look
+from highwater.connectors.kafka.truncation import Highest, Truncation, highest_positions, look
 from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.remaking import Remade, Remake, left_out_of
 from highwater.connectors.repair.filling import fill_up
@@ -33,8 +33,11 @@ from highwater.streams.clock import fresh_id, to_datetime
 
 SOURCE = "/repair-log"
 FOUND_BY = "repair-log"
-# The former position of a record that was published again.
+# The former position of a recreated record, and of one that stood in the place of a lost one: the two may have had the same.
 HEADER = "republished_from"
+COPIED_HEADER = "copied_from"
+# A former position, key, value and headers.
+_Output = tuple[Position | None, bytes | None, bytes | None, Headers]
 # Published several times a minute; the next one says all that a lost one said.
 _OBSOLETE = frozenset({TICK})
 # Positions in one query.
@@ -46,7 +49,8 @@ class Plan:
     """The repair of one partition.
 
     `end` is where its log ends, `given` one past the last position that anybody has read. `standing` are records that others
-    wrote where lost ones stood; `done` are former positions of what an interrupted repair has published, with the new ones.
+    wrote where lost ones stood. `done` and `copied` are former positions of what an interrupted repair has published, with the
+    new ones: of recreated records, and of copies.
     """
 
     loss: Truncation
@@ -55,6 +59,7 @@ class Plan:
     remade: tuple[Remade, ...]
     standing: tuple[Record, ...]
     done: Mapping[Position, AcceptedRecord]
+    copied: Mapping[Position, AcceptedRecord]
     left_out: str
 
     @property
@@ -79,7 +84,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """A repaired partition: one past the last offset that is not given again, and the new position of each former one."""
+    """A repaired partition: one past the last offset that is not given again, and the new position of each former one.
+
+    Of a position that was given twice it is that of the lost record, which was recreated.
+    """
 
     plan: Plan
     filled_to: int
@@ -102,7 +110,13 @@ async def plan_repairs(context: ProcessContext, remakes: Mapping[str, Remake]) -
     highest = await highest_positions(context.admin, context.pool, committed)
     ranges = await context.admin.log_ranges([loss.place for loss in losses]) if losses else {}
     return [
-        await _plan(context, remakes, loss, ranges[loss.place], max(loss.next, highest.get(loss.place, 0)))
+        await _plan(
+            context,
+            remakes,
+            loss,
+            ranges[loss.place],
+            max(loss.next, highest.get(loss.place, Highest(0)).next),
+        )
         for loss in losses
     ]
 
@@ -121,17 +135,17 @@ async def _plan(
     records = await asyncio.to_thread(_left_and_after, context.client, loss, span)
     left = [record for record in records if record.offset < loss.end_offset]
     after = [record for record in records if record.offset >= loss.end_offset]
-    done = {origin: accepted(*record[:4]) for record in after if (origin := _origin(record)) is not None}
+    done, copied = _published(after, HEADER), _published(after, COPIED_HEADER)
     standing = (
         []
         if loss.topic in _OBSOLETE
-        else [record for record in after if record.offset < given and record.position not in done]
+        else [record for record in after if record.offset < given and record.position not in copied]
     )
     since_ms = left[-1].arrived_ms if left else 0
     remade = await _remade(context, remakes.get(loss.topic), loss, given, since_ms)
     return Plan(
         loss, span.high, given, tuple(one for one in remade if one.position not in done), tuple(standing), done,
-        left_out_of(remakes, loss.topic),
+        copied, left_out_of(remakes, loss.topic),
     )  # fmt: skip
 
 
@@ -145,12 +159,15 @@ def _left_and_after(client: Mapping[str, str], loss: Truncation, span: LogRange)
         reader.close()
 
 
-def _origin(record: Record) -> Position | None:
-    for name, value in record.headers:
-        if name == HEADER and value is not None:
-            topic, partition, offset = value.decode().rsplit("/", 2)
-            return Position(topic, int(partition), int(offset))
-    return None
+def _published(records: Sequence[Record], header: str) -> dict[Position, AcceptedRecord]:
+    """Return the former positions that a header of these records names, with their present ones."""
+    found: dict[Position, AcceptedRecord] = {}
+    for record in records:
+        for name, value in record.headers:
+            if name == header and value is not None:
+                topic, partition, offset = value.decode().rsplit("/", 2)
+                found[Position(topic, int(partition), int(offset))] = accepted(*record[:4])
+    return found
 
 
 async def _remade(
@@ -182,25 +199,26 @@ async def repair(context: ProcessContext, remakes: Mapping[str, Remake], plan: P
     if plan.end < plan.given:
         await asyncio.to_thread(fill_up, context.client, place, plan.given - plan.end)
     filled_to = max(plan.given, (await context.admin.log_ends([place]))[place]) if plan.end < plan.given else plan.given
-    moved = {**plan.done, **await _publish(context, plan)}
+    recreated = {**plan.done, **await _publish(context, plan, _made(context, plan))}
+    moved = {**plan.copied, **await _publish(context, plan, _copied(plan.standing)), **recreated}
     async with transaction(context.pool) as tx:
         remake = remakes.get(plan.loss.topic)
         if remake is not None:
-            await remake.moved(tx, {before: now for before, now in moved.items() if before.offset < plan.given})
+            await remake.moved(tx, {before: now for before, now in recreated.items() if before.offset < plan.given})
         now = to_datetime(context.clock())
         await tx.execute(QUERIES["go_on_behind"], *place, plan.loss.end_offset, filled_to)
         await tx.execute(QUERIES["close_truncation"], *place, plan.given, filled_to, missing_of(plan), now)
     return Repaired(plan, filled_to, moved)
 
 
-async def _publish(context: ProcessContext, plan: Plan) -> dict[Position, AcceptedRecord]:
-    """Publish what was recreated, then what others wrote at lost positions; return their former and new positions."""
+async def _publish(context: ProcessContext, plan: Plan, outputs: Sequence[_Output]) -> dict[Position, AcceptedRecord]:
+    """Publish records; return their former and new positions."""
     topic, partition = plan.loss.place
     producer = AsyncProducer(context.client, client_id="highwater-repair-log")
     try:
         waiting = [
             (origin, await producer.enqueue(topic, value, key=key, headers=headers, partition=partition))
-            for origin, key, value, headers in [*_made(context, plan), *_copied(plan.standing)]
+            for origin, key, value, headers in outputs
         ]
         return {
             origin: taken for origin, taken in [(one, await future) for one, future in waiting] if origin is not None
@@ -209,16 +227,13 @@ async def _publish(context: ProcessContext, plan: Plan) -> dict[Position, Accept
         await producer.close()
 
 
-_Output = tuple[Position | None, bytes | None, bytes | None, Headers]
-
-
 def _made(context: ProcessContext, plan: Plan) -> Sequence[_Output]:
     topic, now_ms = TOPICS[plan.loss.topic], context.clock()
     outputs: list[_Output] = []
     for position, event in plan.remade:
         headers = make_headers(event_id=fresh_id(), event_type=topic.name, source=SOURCE, now_ms=now_ms, caused_by=None)
         value = context.codec.encode(topic.name, event)
-        outputs.append((position, topic.key_of(event).encode(), value, [*headers, *_from(position)]))
+        outputs.append((position, topic.key_of(event).encode(), value, [*headers, *_from(HEADER, position)]))
     return outputs
 
 
@@ -231,12 +246,12 @@ def _copied(records: Sequence[Record]) -> Sequence[_Output]:
             record.value,
             [
                 *((name, value) for name, value in record.headers if name != relay_epochs.HEADER),
-                *_from(record.position),
+                *_from(COPIED_HEADER, record.position),
             ],
         )
         for record in records
     ]
 
 
-def _from(position: Position | None) -> Headers:
-    return [] if position is None else [(HEADER, str(position).encode())]
+def _from(header: str, position: Position | None) -> Headers:
+    return [] if position is None else [(header, str(position).encode())]

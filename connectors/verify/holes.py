@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.positions import Place
-from highwater.connectors.kafka.truncation import Truncation, all_truncations
+from highwater.connectors.kafka.records import Record
+from highwater.connectors.kafka.truncation import Truncation, all_truncations, is_replaced
 from highwater.streams.wording import counted
 
 
@@ -17,6 +18,18 @@ async def holes_of(context: ProcessContext) -> dict[Place, str]:
         UnavailableError: PostgreSQL is unavailable.
     """
     return holes(await all_truncations(context.pool))
+
+
+async def without_replaced(context: ProcessContext, records: AsyncIterable[Record]) -> AsyncIterator[Record]:
+    """Yield the records that consumers process: not those that stood where lost ones had stood, which were published again.
+
+    Raises:
+        UnavailableError: PostgreSQL is unavailable.
+    """
+    repaired = [one for one in await all_truncations(context.pool) if not one.is_open]
+    async for record in records:
+        if not is_replaced(repaired, (record.topic, record.partition), record.offset):
+            yield record
 
 
 def holes(losses: Iterable[Truncation]) -> dict[Place, str]:

@@ -15,7 +15,7 @@ from typing import Any
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.positions import Place
-from highwater.connectors.verify.holes import holes_of
+from highwater.connectors.verify.holes import holes_of, without_replaced
 from highwater.connectors.verify.live import Row, Rows, live_snapshot
 from highwater.connectors.verify.log import read_in_order
 from highwater.connectors.verify.report import Checked, Difference
@@ -260,7 +260,7 @@ async def verify_models(
         for row in await live.fetch(QUERIES["verify_positions"]):
             positions.setdefault(row["group"], {})[row["topic"], row["partition"]] = (row["next"], row["topic_id"])
         spans, unusable = await _spans(context, shadow, positions)
-        await shadow.fill(read_in_order(context.client, spans, time_limit))
+        await shadow.fill(without_replaced(context, read_in_order(context.client, spans, time_limit)))
         async with shadow.pool.acquire() as made, made.transaction():
             found = []
             for model in MODELS:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -16,7 +16,7 @@ from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.groups import lags
+from highwater.connectors.kafka.groups import WORKER_KAFKA_GROUP, committed, lags
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.outbox import OutboxRow, Relay
@@ -26,12 +26,14 @@ from highwater.connectors.kafka.reading import open_reader, read_spans
 from highwater.connectors.kafka.truncation import COMMAND, all_truncations
 from highwater.connectors.repair.repairing import Plan, plan_repairs, repair
 from highwater.connectors.slices import REMAKES
+from highwater.connectors.wiring import Wiring
+from highwater.schemas.errors import UnavailableError
 from highwater.schemas.positions import parse_position
 from highwater.schemas.topics import TOPICS
 from tests.conftest import Stack
 from tests.integration.api_server import Api, Seeds
 from tests.integration.commands import printed, run
-from tests.integration.connecting import fresh, running, surroundings, until
+from tests.integration.connecting import codec_of, fresh, running, send, surroundings, until
 from tests.integration.kafka.making import Case, names
 from tests.integration.kafka.tally import own_topic
 
@@ -103,6 +105,8 @@ async def test_a_consumer_that_is_behind_stops_too_and_the_outbox_waits(case: Ca
     await case.context.pool.execute('UPDATE positions SET next = 3 WHERE "group" = $1 AND partition = 0', later.group)
     lose_power(case.stack, {(case.topic, 0): 5})
 
+    async with running(first := case.consumer()):
+        await until(lambda: COMMAND in (first.degraded or ""), "the loss is reported")
     async with running(case.consumer(), consumer := later.consumer()):
         await until(lambda: COMMAND in (consumer.degraded or ""), "the other group stops, too")
         assert (await later.positions())[0] == 3
@@ -124,6 +128,77 @@ async def test_a_consumer_that_is_behind_stops_too_and_the_outbox_waits(case: Ca
         await case.all_stored([*names(10, "a"), "late"])
 
 
+async def test_a_log_that_grew_again_is_found_with_nothing_running(case: Case):
+    """The command alone finds the loss by leader epochs; a group that was behind gets what stood there once, at its new place."""
+    case.send(names(5, "a"), 0)
+    case.send(names(10, "a")[5:], 0)
+    later = dataclasses.replace(case, group=fresh("later"))
+    async with running(case.consumer(), later.consumer()):
+        await case.all_stored(names(10, "a"))
+        await later.all_stored(names(10, "a"))
+    await case.context.pool.execute('UPDATE positions SET next = 3 WHERE "group" = $1 AND partition = 0', later.group)
+    lose_power(case.stack, {(case.topic, 0): 5})
+    strange = case.send(names(8, "b"), 0)
+
+    await until(lambda: _has_groups(case), "Kafka is back for the command")
+    plan = await plan_of(case)
+    assert (plan.loss.end_offset, plan.given, plan.end, len(plan.standing)) == (5, 10, 13, 5)
+    repaired = await repair(case.context, REMAKES, plan)
+    assert list(repaired.moved) == strange[:5]
+    async with running(case.consumer(), later.consumer()):
+        await case.all_stored([*names(10, "a"), *names(8, "b")])
+        await until(lambda: _is_at(later, 18), "the other group has read all")
+    # Its first two were read again after 3; nothing else was stored twice.
+    assert sorted(await later.stored()) == sorted([*names(10, "a"), *names(5, "a")[3:], *names(8, "b")])
+
+
+async def _has_groups(case: Case) -> bool:
+    """A broker that has just started does not know yet that it coordinates the groups."""
+    try:
+        await committed(case.context.client, WORKER_KAFKA_GROUP)
+    except UnavailableError:
+        return False
+    return True
+
+
+async def _is_at(case: Case, next_: int) -> bool:
+    return (await case.positions())[0] >= next_
+
+
+async def test_a_producer_whose_log_lost_its_tail_stores_it(stack: Stack, context: ProcessContext):
+    """A topic that only the worker reads has no stored positions: its producer finds the loss and continues after the repair."""
+    topic = fresh("test.unread")
+    async with own_topic(context, topic) as made, AsyncExitStack() as resources:
+        producer = await Wiring(stack.settings(), made, resources).producer()
+        for number in range(4):
+            await producer.publish(topic, b"%d" % number, key=b"k")
+        place = (topic, murmur2_partition(b"k", 2))
+        lose_power(stack, {place: 2})
+
+        async def refusal() -> str:
+            try:
+                await producer.publish(topic, b"again", key=b"k")
+            except UnavailableError as error:
+                return str(error)
+            return ""
+
+        await until(lambda: _says(refusal, "a second time"), "an offset is given a second time")
+        await until(lambda: _is_noted(made, place), "the loss is stored")
+        plan = next(one for one in await plan_repairs(made, REMAKES) if one.loss.place == place)
+        assert (plan.loss.end_offset, plan.given) == (2, 4)
+        await repair(made, REMAKES, plan)
+        taken = await producer.publish(topic, b"after", key=b"k")
+        assert taken.offset >= 4
+
+
+async def _says(ask: Callable[[], Awaitable[str]], text: str) -> bool:
+    return text in await ask()
+
+
+async def _is_noted(context: ProcessContext, place: Place) -> bool:
+    return any(one.place == place and one.is_open for one in await all_truncations(context.pool))
+
+
 async def plan_of(case: Case) -> Plan:
     """The repair of the test's own topic; those of other tests are gone, and so are topics that their groups read."""
     return next(plan for plan in await plan_repairs(case.context, REMAKES) if plan.loss.topic == case.topic)
@@ -141,6 +216,55 @@ async def insights_sink(stack: Stack, seeds: Seeds) -> AsyncIterator[tuple[Proce
         consumer = BatchConsumer(sink, context)
         async with running(consumer):
             yield context, consumer
+
+
+async def test_a_position_that_was_given_twice_is_moved_for_the_lost_record(stack: Stack, seeds: Seeds):
+    """A stranger's insight stands where a lost one stood: after the repair each row has the position that its record has."""
+    channel = fresh("place")
+    place = place_of(channel)
+    codec = await codec_of(stack)
+
+    def insight(number: int) -> tuple[bytes, bytes, list[tuple[str, bytes]], int]:
+        event = {
+            "insight_id": f"{channel}-{number}",
+            "channel_id": channel,
+            "ts": 1_790_000_000_000,
+            "text": f"n {number}",
+        }
+        value = codec.encode(INGESTED, event)
+        return channel.encode(), value, [("h", b"1")], place[1]
+
+    async def rows(context: ProcessContext) -> dict[str, int]:
+        statement = "SELECT insight_id, source_offset FROM insights WHERE channel_id = $1"
+        return {row["insight_id"]: row["source_offset"] for row in await context.pool.fetch(statement, channel)}
+
+    async def has(context: ProcessContext, count: int) -> bool:
+        return len(await rows(context)) == count
+
+    async with insights_sink(stack, seeds) as (context, _):
+        send(stack.kafka, INGESTED, [insight(0)])
+        [lost] = send(stack.kafka, INGESTED, [insight(1)])
+        await until(lambda: has(context, 2), "both are stored")
+    await asyncio.to_thread(lose_power, stack, {place: lost.offset})
+    [strange] = send(stack.kafka, INGESTED, [insight(2)])
+    assert strange == lost
+
+    async with insights_sink(stack, seeds) as (context, consumer):
+        await until(lambda: COMMAND in (consumer.degraded or ""), "the loss is reported")
+        plan = next(one for one in await plan_repairs(context, REMAKES) if one.loss.place == place)
+        repaired = await repair(context, REMAKES, plan)
+        await until(lambda: has(context, 3), "the stranger's is stored")
+        stored = await rows(context)
+        span = (await context.admin.log_ranges([place]))[place]
+        reader = open_reader(context.client)
+        try:
+            behind = list(read_spans(reader, {place: LogRange(repaired.filled_to, span.high)}))
+        finally:
+            reader.close()
+    in_log = {codec.decode(INGESTED, record.value)["insight_id"]: record.offset for record in behind}
+    assert {name: stored[name] for name in in_log} == in_log
+    assert in_log.keys() == {f"{channel}-1", f"{channel}-2"}
+    assert repaired.moved[lost].offset == in_log[f"{channel}-1"]
 
 
 def place_of(channel: str) -> Place:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from pathlib import Path
 
 import pytest
 
 from highwater.api.chaos.unsynced import cut, recovery_points
-from highwater.connectors.kafka.truncation import COMMAND, Truncation, beyond_end, of_place
+from highwater.connectors.kafka.admin import LogEnd, LogRange
+from highwater.connectors.kafka.positions import Stored
+from highwater.connectors.kafka.truncation import (
+    COMMAND,
+    Highest,
+    Truncation,
+    beyond_end,
+    is_replaced,
+    led_since,
+    of_place,
+)
 from highwater.connectors.repair.filling import batches
 from highwater.connectors.slices import REMAKES
 from highwater.connectors.verify.holes import by_topic, holes
+from highwater.connectors.verify.tables import incomplete_topics
 from highwater.schemas.topics import TOPICS
 from highwater.streams.preflight import tail_refusal
 
@@ -69,6 +81,35 @@ def test_a_log_has_a_hole_unless_everything_was_made_again() -> None:
     found = by_topic(holes([REPAIRED, OPEN, other]))
     assert found.keys() == {TOPIC, "streams.tick"}
     assert "5 records" in found[TOPIC]
+
+
+def test_a_decision_that_was_lost_is_no_difference_of_its_table() -> None:
+    """The topic of a table's decisions is compared only if its partition has all of them; another partition does not count."""
+    spans = {(TOPIC, 2): LogRange(0, 20), ("feeds.plan-changed", 2): LogRange(3, 9)}
+    found = incomplete_topics(spans, holes([OPEN, dataclasses.replace(OPEN, topic="streams.tick")]))
+    assert found.keys() == {TOPIC, "feeds.plan-changed"}
+    assert incomplete_topics({(TOPIC, 1): LogRange(0, 20)}, holes([OPEN])) == {}
+
+
+def test_a_record_in_the_place_of_a_lost_one_is_replaced_once_the_log_is_repaired() -> None:
+    """Before the repair the partition is not read; later records are not replaced."""
+    place = (TOPIC, 2)
+    assert [is_replaced([REPAIRED], place, offset) for offset in (4, 5, 10, 11)] == [False, True, True, False]
+    assert not is_replaced([REPAIRED], (TOPIC, 3), 5)
+    assert not is_replaced([OPEN], place, 5)
+
+
+def test_only_a_partition_with_another_leader_since_is_read_again() -> None:
+    """A log that ends before the position is known to have lost it, and one under the same leader has not."""
+    known = Stored(10, 3)
+    ends = {
+        (TOPIC, 0): LogEnd(12, 3),
+        (TOPIC, 1): LogEnd(12, 5),
+        (TOPIC, 2): LogEnd(9, 5),
+        (TOPIC, 3): LogEnd(12, None),
+    }
+    highest = {(TOPIC, number): Highest(10, known) for number in range(5)} | {(TOPIC, 5): Highest(10)}
+    assert led_since(highest, ends) == {(TOPIC, 1): known, (TOPIC, 3): known}
 
 
 def test_what_can_be_made_again_is_a_topic_of_the_catalogue() -> None:
