@@ -100,7 +100,7 @@ class Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
 async def refused_as_a_whole(send: Callable[..., Awaitable[Any]], node_id: Any, request: Any, **options: Any) -> Any:
     """Return the answer to a request; a refusal of a whole request for committed offsets is raised, and the client repeats it.
 
-    The client looks at the errors of partitions only. A coordinator that is loading or has moved answers without partitions (from
+    The client checks the errors of partitions only. A coordinator that is loading or has moved answers without partitions (from
     version 2 of OffsetFetch on, KIP-88), and the client would take that for a group without committed offsets.
     """
     answer = await send(node_id, request, **options)
