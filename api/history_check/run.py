@@ -10,7 +10,8 @@ import asyncio
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -74,6 +75,9 @@ class Run:
         self._clients: list[Client] = []
         self._positions: list[str] = []
         self._is_stopped = threading.Event()
+        self._turns = threading.Lock()  # guards the next two
+        self._is_paused = False
+        self._working = 0  # operations in progress
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work_in_thread, name="history-check")
 
@@ -104,6 +108,32 @@ class Run:
         while time.monotonic() < deadline and not self._is_over() and self._thread.is_alive():
             self._is_stopped.wait(_AGAIN_SECONDS)
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let no client work: operations in progress are completed first."""
+        with self._turns:
+            self._is_paused = True
+        try:
+            while self._working and self._thread.is_alive():
+                time.sleep(_AGAIN_SECONDS)
+            yield
+        finally:
+            self._is_paused = False
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        while not self._begins():  # noqa: ASYNC110 (another thread ends the pause)
+            await asyncio.sleep(_AGAIN_SECONDS)
+        try:
+            yield
+        finally:
+            self._working -= 1
+
+    def _begins(self) -> bool:
+        with self._turns:
+            self._working += not self._is_paused
+            return not self._is_paused
+
     def _is_over(self) -> bool:
         return self._is_stopped.is_set() or self._recorder.count >= OPERATIONS_MAX
 
@@ -125,7 +155,7 @@ class Run:
             producer = self._producer if uses_kafka else None
             client = Client(session, self._names, names, self._clock, producer)
             self._clients.append(client)
-            await client.run(self._is_over, self._workload.pause_seconds)
+            await client.run(self._is_over, self._turn, self._workload.pause_seconds)
             for action in (Action.READ_FEED, Action.READ_QUERIES, Action.READ_PAGE):
                 self._positions += session.known_positions(action)
 
