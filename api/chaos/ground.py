@@ -23,13 +23,13 @@ import psutil
 
 from highwater.api.chaos.plan import PROXIED, Kind
 from highwater.api.chaos.proxy import Proxies
-from highwater.api.chaos.unsynced import lose_unsynced
+from highwater.api.chaos.unsynced import lose_unsynced, recovery_points
 from highwater.connectors.chaos import truths
 from highwater.connectors.chaos.changelogs import delete_changelogs
 from highwater.connectors.chaos.groups import delete_groups, displace
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.groups import kafka_group_of
-from highwater.connectors.kafka.resetting import live_members
+from highwater.connectors.kafka.memberships import membership
 from highwater.connectors.postgres.pool import Connection, open_connection
 from highwater.connectors.run import CONNECTOR_GROUPS
 from highwater.deploy.local import control
@@ -54,6 +54,7 @@ TICK_SECONDS = 1.0
 # Searched upwards; next to the servers' default ports, and below the kernel's ephemeral ports.
 _PROXY_PORT_FIRST = 19_092
 _LOOK_SECONDS = 0.1
+_OFFSETS_TOPIC = "__consumer_offsets"
 START_SECONDS_MAX = 240.0
 _STOP_SECONDS_MAX = 60.0
 _KILLED_SECONDS_MAX = 10.0
@@ -65,10 +66,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Remedies:
-    """The commands that an operator runs after some faults: `highwater recover-tables`, and `highwater repair-log --execute`."""
+    """The commands that an operator runs after some faults: `highwater recover-tables`, and `highwater repair-log --execute`,
+    which returns the new positions of moved records by their former ones.
+    """
 
     recover_tables: Callable[[Settings], None]
-    repair_log: Callable[[Settings], None]
+    repair_log: Callable[[Settings], Mapping[str, str]]
 
 
 class Stuck(Exception):  # noqa: N818 - what is found, and no failure of the command
@@ -90,6 +93,7 @@ class Ground:
         self._roles: dict[str, Role] = {}
         self._environments: dict[str, dict[str, str]] = {}  # of the roles, which read them at each start
         self._failure: BaseException | None = None
+        self.moved: dict[str, str] = {}  # new positions by former ones, after all repairs of the log
         self.settings: Settings = read_settings({})
         self.data_dir = folder / "roles"
         self.api_url = ""
@@ -303,8 +307,8 @@ class Ground:
 
     def is_without_members(self, role: str) -> bool:
         """Return whether the groups of a role have no live member."""
-        client = self.settings.kafka_client()
-        return not any(asyncio.run(live_members(client, group)) for group in kafka_groups(role))
+        admin = Admin(self.settings.kafka_client())
+        return not any(asyncio.run(membership(admin, group)).members for group in kafka_groups(role))
 
     def displace_groups(self, role: str, records: int) -> None:
         """Change the offsets of the groups of a role in Kafka."""
@@ -316,9 +320,14 @@ class Ground:
         delete_groups(Admin(self.settings.kafka_client()), kafka_groups(role))
 
     def lose_unsynced(self) -> int:
-        """Take from Kafka what it has not synced, as a power loss does; return in how many partitions that was something."""
-        checkpoint = next(self.servers.data_dir.glob("kafka/**/recovery-point-offset-checkpoint"))
-        return len(lose_unsynced(checkpoint.parent))
+        """Take from Kafka what it has not synced, as a power loss does; return in how many partitions that was something.
+
+        The offsets of groups stay: a topic that only the worker reads would lose its tail unnoticed with them.
+        """
+        log_dir = next(self.servers.data_dir.glob("kafka/**/recovery-point-offset-checkpoint")).parent
+        points = recovery_points(log_dir)
+        keep = {place: offset for place, offset in points.items() if place[0] != _OFFSETS_TOPIC}
+        return len(lose_unsynced(log_dir, keep))
 
     def start_second(self, name: str) -> str:
         """Start another process of a role, with its own folder and port; return where it listens."""
@@ -366,7 +375,8 @@ class Ground:
         """Run `highwater repair-log --execute`, again while a server does not answer."""
 
         def is_repaired() -> bool:
-            self._remedies.repair_log(self.settings)
+            moved = self._remedies.repair_log(self.settings)
+            self.moved = {**{before: moved.get(now, now) for before, now in self.moved.items()}, **moved}
             return True
 
         self.until(lambda: is_answered(is_repaired), "the log is not repaired", START_SECONDS_MAX)

@@ -113,8 +113,9 @@ def _run(folder: Path, seed: int, planned: list[Fault], *, as_json: bool) -> Out
     def recover(settings: Settings) -> None:
         asyncio.run(run_recovery(settings))
 
-    def repair(settings: Settings) -> None:
-        asyncio.run(run_repair(settings, is_executed=True))
+    def repair(settings: Settings) -> dict[str, str]:
+        _, repaired = asyncio.run(run_repair(settings, is_executed=True))
+        return {str(before): str(now) for one in repaired for before, now in one.moved.items()}
 
     def tell(recovery: Recovery) -> None:
         if not as_json:

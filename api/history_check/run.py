@@ -18,7 +18,7 @@ from typing import Self
 
 from highwater.api.history_check.checks import Verdict, check_history
 from highwater.api.history_check.clients import INSIGHT_TOPIC, Client, Names
-from highwater.api.history_check.history import Action, Completion, Recorder, read_history
+from highwater.api.history_check.history import Action, Completion, Recorder, read_history, with_moved
 from highwater.api.history_check.sessions import Draws, Session, Target, insight_path, insight_resource
 from highwater.api.history_check.wire import UnreachableError, foreign_producer
 from highwater.streams.access import RegistryAccess
@@ -32,7 +32,8 @@ _FINAL_READERS = 8
 _AGAIN_SECONDS = 0.25
 # A process of the API starts in some seconds; a busy machine takes ten times that.
 START_SECONDS_MAX = 120.0
-# Definite answers of a final read; after any other one the read is repeated. 410 is the answer for a retracted insight.
+# Definite answers of a final read; after any other one the read is repeated. 410 is the answer for a retracted insight, and
+# for a position that the log has lost.
 _FOUND = frozenset({200, 404})
 _KNOWN = _FOUND | {410}
 
@@ -188,9 +189,10 @@ class Run:
             await _side_by_side([reads.insight(one) for client in self._clients for one in sorted(client.insights)])
             return Left(stored, reads.unread)
 
-    def verdict(self) -> Verdict:
-        """Check the history."""
-        return check_history(read_history(self._path))
+    def verdict(self, moved: Mapping[str, str] | None = None) -> Verdict:
+        """Check the history; `moved`: the new positions of records that a repair of the log has moved, by former ones."""
+        events = read_history(self._path)
+        return check_history(with_moved(events, moved) if moved else events)
 
 
 class _FinalReads:
@@ -206,10 +208,10 @@ class _FinalReads:
 
     async def read(self, action: Action, resource: str, path: str) -> Completion:
         """Return the answer at the positions of all sessions, or after the limit any answer."""
-        answer = await self._definite(action, resource, path, _FOUND, is_positioned=True)
+        answer = await self._definite(action, resource, path, _KNOWN, is_positioned=True)
         if answer.status in _FOUND:
             return answer
-        self.unread += 1
+        self.unread += answer.status not in _KNOWN
         return await self._definite(action, resource, path, _FOUND, is_positioned=False)
 
     async def insight(self, insight_id: str) -> None:

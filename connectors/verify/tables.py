@@ -165,15 +165,21 @@ async def _compare_kept(
             event = await decoded(context, record)
             if event is not None:
                 note_decisions(notes, record, event)
-        gone = {topic for (topic, _), span in spans.items() if span.low > 0}
+        gone = incomplete(spans, await holes_of(context))
         for table, kept in KEPT.items():
             one = checked[table]
-            if missing := sorted(gone & set(kept.topics)):
-                one.leave_out(f"what was decided at ticks: the log of {', '.join(missing)} no longer has its beginning")
+            if missing := sorted(gone.keys() & set(kept.topics)):
+                one.leave_out(f"what was decided at ticks: {'; '.join(gone[topic] for topic in missing)}")
                 continue
             for (_, key), row in live[table].items():
                 for difference in kept_differences(notes, table, key, row):
                     one.differs(difference)
+
+
+def incomplete(spans: Mapping[Place, LogRange], holes: Mapping[Place, str]) -> dict[str, str]:
+    """Return the topics of these partitions that no longer have all of their records, with a message about each."""
+    begun = {topic: f"the log of {topic} no longer has its beginning" for (topic, _), span in spans.items() if span.low}
+    return begun | by_topic({place: text for place, text in holes.items() if place in spans})
 
 
 async def shadow_of(
