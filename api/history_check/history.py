@@ -19,6 +19,7 @@ import orjson
 from highwater.schemas.errors import ConfigurationError
 
 FORMAT = 1
+_POSITION_LOST = "position-lost"
 _NS_PER_SECOND = 1_000_000_000
 
 
@@ -74,7 +75,7 @@ class Invocation:
 class Completion:
     """The end of an operation; without a status it was not answered, and its effect is unknown.
 
-    `body_hash` is of the decoded body; `content` has the members of it that a check needs.
+    `body_hash` is of the decoded body; `content` has the members of it that a check needs; `problem` names the reason of a 410.
     """
 
     number: int
@@ -87,7 +88,13 @@ class Completion:
     positions: tuple[str, ...] = ()
     encoding: str | None = None
     is_stale: bool = False
+    problem: str = ""
     content: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_retracted(self) -> bool:
+        """Whether an insight is said to be retracted; a 410 may also say that the log lost a position."""
+        return self.status == 410 and self.problem != _POSITION_LOST
 
     @property
     def is_acknowledged(self) -> bool:

@@ -27,7 +27,9 @@ def correct() -> Story:
     story.read(0, 1, offset=0, named=f"{INGESTED}/0")
     story.read(1, 2, offset=1)
     story.read(2, None, status=503, named=f"{INGESTED}/2")
-    story.read(3, None, status=410, named=f"{INGESTED}/3")  # the position is gone
+    story.read(3, None, status=410, named=f"{INGESTED}/3", problem="position-lost")
+    story.retract(1, status=503)
+    story.read(1, None, status=410, named=f"{INGESTED}/1", problem="position-lost")  # not the retraction
     story.read(3, 4, offset=3)
     story.head(5, is_final=False, named=f"{INGESTED}/4")
     story.page(1)
@@ -70,7 +72,7 @@ def test_a_correct_history_has_no_violation():
     assert [str(one) for one in verdict.violations] == []
     assert {name: count for name, count in verdict.compared.items() if not count} == {}
     assert set(verdict.compared) == {check.name for check in CHECKS}
-    assert verdict.operations["refused"] == 1
+    assert verdict.operations["refused"] == 2
     assert verdict.operations["unanswered"] == 3
 
 
