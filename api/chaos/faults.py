@@ -276,8 +276,9 @@ class _Reset(_Silent):
 
 class _Delete(_Silent):
     @property
-    def may_end(self) -> tuple[str, ...]:
-        return ("worker",) if self._target == "worker" else ()  # it has no other place to continue from
+    def restarted(self) -> tuple[str, ...]:
+        """Return the worker: it has no other place to continue from, so it ends, and the next one reads from the beginning."""
+        return ("worker",) if self._target == "worker" else ()
 
     def _change(self) -> None:
         self._ground.delete_groups(self._target)

@@ -142,7 +142,7 @@ LEFT_OUT = {
     " lost as well, and a run could not tell these from a defect: before lose-unsynced cuts the log, everything is stored",
     "offsets of groups that Kafka had not synced": "lose-unsynced keeps them: of a topic that only the worker reads, they are the"
     " one trace of lost records, and verify would call what these had caused a difference",
-    "offsets of a topic that a group with members does not read": "no client of ours can delete them; nothing reads them",
+    "offsets of a topic that a group with members does not read": "the clients cannot delete them; nothing reads them",
     "a standby that is behind takes over": "only with --only stale-standby: it loses answers that were paid for, as it must",
     "full disk of PostgreSQL": "it runs as a user of its own where root starts it, and limits of another user's process need"
     " CAP_SYS_RESOURCE, which containers lack",

@@ -99,7 +99,7 @@ async def unread_by_worker(client: Mapping[str, str], admin: Admin) -> bool:
 
 
 def _has_records(client: Mapping[str, str], spans: Mapping[Place, LogRange]) -> bool:
-    """Return whether there is a record; markers of transactions and what was aborted are none."""
+    """Return whether there is a record; a marker of a transaction does not count, nor does an aborted record."""
     reader = open_reader(client)
     try:
         return any(True for _ in read_spans(reader, spans, first_only=True))

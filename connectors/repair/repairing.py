@@ -197,8 +197,8 @@ async def repair(context: ProcessContext, remakes: Mapping[str, Remake], plan: P
 async def _filled(context: ProcessContext, plan: Plan) -> int:
     """Fill the partition up, and return one past the last offset that is not given again.
 
-    Kafka answers before it writes the marker of a transaction: groups that continued before the marker would have a record to
-    read that nobody gets.
+    Kafka answers before it writes the marker of a transaction: groups that continued before the marker would seem to have
+    an unread record.
 
     Raises:
         UnavailableError: Kafka does not answer, or writes no marker.

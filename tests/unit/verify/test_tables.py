@@ -232,7 +232,7 @@ async def test_every_table_has_its_rule():
 
 
 def test_a_topic_with_a_hole_or_without_its_beginning_is_not_compared():
-    """Only in the partitions that are asked for."""
+    """A hole counts only in these partitions."""
     spans = {("a", 0): LogRange(3, 9), ("b", 0): LogRange(0, 9), ("c", 0): LogRange(0, 9)}
     holes = {("b", 0): "the log of b/0 lost 1 record", ("c", 1): "the log of c/1 lost 1 record"}
     assert tables.incomplete(spans, holes) == {
