@@ -20,7 +20,7 @@ from highwater.connectors.kafka.groups import lags
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.outbox import OutboxRow, Relay
-from highwater.connectors.kafka.positions import Place
+from highwater.connectors.kafka.positions import Place, Stored
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.reading import open_reader, read_spans
 from highwater.connectors.kafka.truncation import COMMAND, all_truncations
@@ -122,6 +122,15 @@ async def test_a_consumer_that_is_behind_stops_too_and_the_outbox_waits(case: Ca
         finally:
             await producer.close()
         await case.all_stored([*names(10, "a"), "late"])
+
+
+async def test_an_end_from_before_a_repair_is_no_loss(case: Case):
+    """A consumer that read the end of the log just before a repair, and its position after it, reports nothing."""
+    case.send(["a", "b"], 0)
+    place = (case.topic, 0)
+    stored = {place: Stored(2)}
+    assert await case.consumer()._lost(stored, {place: LogRange(0, 0)}) == []
+    assert await case.consumer()._lost({place: Stored(3)}, {place: LogRange(0, 0)}) == [(place, 2, 3)]
 
 
 async def plan_of(case: Case) -> Plan:
