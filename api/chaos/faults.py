@@ -1,7 +1,7 @@
 """Each kind of fault: how it begins and how it ends.
 
 Invariant: every fault that began is ended, also when the run is interrupted; beginning and ending wait only for servers
-that start, so that a fault lasts as long as planned.
+that start, for members that Kafka gives up, or for rest, so that a fault lasts as long as planned.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import signal
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 
 from highwater.api.chaos.busy import BusyMachine
-from highwater.api.chaos.ground import START_SECONDS_MAX, Ground
-from highwater.api.chaos.plan import ROLES, Fault, Kind
+from highwater.api.chaos.ground import START_SECONDS_MAX, Ground, Stuck
+from highwater.api.chaos.plan import REGIONS, ROLES, Fault, Kind
 from highwater.api.chaos.standby import Standby
 from highwater.schemas.errors import UnavailableError
 
@@ -27,15 +28,20 @@ _REMEDY = "highwater recover-tables"
 # state.
 FULL_BYTES = 4096
 _FILL_EVERY_SECONDS = 0.05
+# A silent member is given up after its session, 6 or 10 s; its supervisor would replace it after a minute.
+_GIVEN_UP_SECONDS_MAX = 50.0
+
+AtRest = Callable[[], AbstractContextManager[None]]
 
 
 class Making(ABC):
     """A fault that is injected into a stack."""
 
-    def __init__(self, ground: Ground, fault: Fault) -> None:
+    def __init__(self, ground: Ground, fault: Fault, at_rest: AtRest) -> None:
         self._ground = ground
         self._target = fault.target
         self._fault = fault
+        self._at_rest = at_rest
 
     @property
     def _is_role(self) -> bool:
@@ -99,8 +105,8 @@ class _Network(Making):
 
 
 class _Terminate(Making):
-    def __init__(self, ground: Ground, fault: Fault) -> None:
-        super().__init__(ground, fault)
+    def __init__(self, ground: Ground, fault: Fault, at_rest: AtRest) -> None:
+        super().__init__(ground, fault, at_rest)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._terminate, name="terminate")
 
@@ -189,8 +195,8 @@ class _Lose(_Forget):
 class _Full(Making):
     """A role that cannot write ends, and its replacement meets the same disk."""
 
-    def __init__(self, ground: Ground, fault: Fault) -> None:
-        super().__init__(ground, fault)
+    def __init__(self, ground: Ground, fault: Fault, at_rest: AtRest) -> None:
+        super().__init__(ground, fault, at_rest)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._fill, name="fill")
 
@@ -215,8 +221,8 @@ class _Full(Making):
 
 
 class _Busy(Making):
-    def __init__(self, ground: Ground, fault: Fault) -> None:
-        super().__init__(ground, fault)
+    def __init__(self, ground: Ground, fault: Fault, at_rest: AtRest) -> None:
+        super().__init__(ground, fault, at_rest)
         self._busy = BusyMachine()
 
     def begin(self) -> None:
@@ -227,8 +233,8 @@ class _Busy(Making):
 
 
 class _StaleStandby(Making):
-    def __init__(self, ground: Ground, fault: Fault) -> None:
-        super().__init__(ground, fault)
+    def __init__(self, ground: Ground, fault: Fault, at_rest: AtRest) -> None:
+        super().__init__(ground, fault, at_rest)
         self._standby = Standby(ground)
 
     def begin(self) -> None:
@@ -238,6 +244,87 @@ class _StaleStandby(Making):
 
     def end(self) -> None:
         self._standby.take_over()
+
+
+class _Silent(Making):
+    """A change of a role's groups in Kafka, which refuses it while they have members: the role is silent until they have none."""
+
+    def begin(self) -> None:
+        self._ground.signal_role(self._target, signal.SIGSTOP)
+        self._ground.until(
+            lambda: self._ground.is_without_members(self._target), "a silent member stays", _GIVEN_UP_SECONDS_MAX
+        )
+        self._change()
+
+    @abstractmethod
+    def _change(self) -> None:
+        """Change the groups."""
+
+
+class _Reset(_Silent):
+    @property
+    def restarted(self) -> tuple[str, ...]:
+        return (self._target,)
+
+    def _change(self) -> None:
+        self._ground.displace_groups(self._target, self._fault.amount)
+
+    def end(self) -> None:
+        """Let its supervisor start another one, which reads the changed offsets."""
+        self._ground.signal_role(self._target, signal.SIGKILL)
+
+
+class _Delete(_Silent):
+    @property
+    def restarted(self) -> tuple[str, ...]:
+        """Return the worker: it has no other place to continue from, so it ends, and the next one reads from the beginning."""
+        return ("worker",) if self._target == "worker" else ()
+
+    def _change(self) -> None:
+        self._ground.delete_groups(self._target)
+
+    def end(self) -> None:
+        """Let it continue as a member of a group that does not exist any more."""
+        self._ground.signal_role(self._target, signal.SIGCONT)
+
+
+class _Region(Making):
+    @property
+    def restarted(self) -> tuple[str, ...]:
+        return (self._target,) if self._is_role else ()
+
+    def begin(self) -> None:
+        zone, locale, date_style = REGIONS[self._fault.amount - 1]
+        if self._is_role:
+            self._ground.set_region(self._target, zone, locale)
+            self._ground.signal_role(self._target, signal.SIGKILL)
+        else:
+            self._ground.set_database_region(zone, date_style)
+            self._ground.terminate_connections()
+
+    def end(self) -> None:
+        """Do nothing: it lasts until the next fault of this kind."""
+
+
+class _LoseUnsynced(Making):
+    """The worker is stopped meanwhile, since its ticks would be the only ones that work while the others rest."""
+
+    @property
+    def restarted(self) -> tuple[str, ...]:
+        return ("worker",)
+
+    def begin(self) -> None:
+        """Let Kafka sync everything, which it does when it is stopped."""
+        self._ground.servers.restart_part(self._target)
+
+    def end(self) -> None:
+        with self._at_rest():
+            self._ground.servers.kill_part(self._target)
+            if not self._ground.lose_unsynced():
+                raise Stuck("the power loss took nothing")
+            self._ground.signal_role("worker", signal.SIGKILL)
+            self._ground.servers.start_part(self._target)
+            self._ground.repair_log()
 
 
 _MAKING: Mapping[Kind, type[Making]] = {
@@ -256,12 +343,16 @@ _MAKING: Mapping[Kind, type[Making]] = {
     Kind.FULL: _Full,
     Kind.BUSY: _Busy,
     Kind.STALE_STANDBY: _StaleStandby,
+    Kind.RESET: _Reset,
+    Kind.DELETE: _Delete,
+    Kind.REGION: _Region,
+    Kind.UNSYNCED: _LoseUnsynced,
 }
 
 
-def making(ground: Ground, fault: Fault) -> Making:
-    """Return the fault, ready to be injected into a stack."""
-    return _MAKING[fault.kind](ground, fault)
+def making(ground: Ground, fault: Fault, at_rest: AtRest) -> Making:
+    """Return the fault, ready to be injected into a stack; `at_rest` holds the stack while it has nothing to do."""
+    return _MAKING[fault.kind](ground, fault, at_rest)
 
 
 def make(made: Making, fault: Fault) -> None:

@@ -23,6 +23,7 @@ class Foreign:
         apis = (ground.api_url, ground.start_second("api"))
         target = Target(apis, trusts_nobody())
         ground.until(lambda: is_ready(apis[1], target.verify), "the second API is not ready", START_SECONDS_MAX)
+        self._ground = ground
         settings = ground.settings
         kafka, registry = settings.kafka_client(), RegistryAccess.required(settings.registry_access())
         workload = Workload(_CLIENTS, _PAUSE_SECONDS, seed)
@@ -31,7 +32,7 @@ class Foreign:
     def problems(self, sent: dict[str, int]) -> tuple[list[str], dict[str, int]]:
         """Read what is stored and check the history; return what is wrong, and what must be stored with it."""
         left = self.run.read_left()
-        found = [f"history-check: {violation}" for violation in self.run.verdict().violations]
+        found = [f"history-check: {violation}" for violation in self.run.verdict(self._ground.moved).violations]
         if left.unread:
             found.append(f"history-check: {left.unread} reads at the end had no definite answer")
         return found, {name: count + left.stored.get(name, 0) for name, count in sent.items()}

@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -23,9 +23,15 @@ import psutil
 
 from highwater.api.chaos.plan import PROXIED, Kind
 from highwater.api.chaos.proxy import Proxies
+from highwater.api.chaos.unsynced import lose_unsynced, recovery_points
 from highwater.connectors.chaos import truths
 from highwater.connectors.chaos.changelogs import delete_changelogs
+from highwater.connectors.chaos.groups import delete_groups, displace
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.groups import kafka_group_of
+from highwater.connectors.kafka.memberships import membership
 from highwater.connectors.postgres.pool import Connection, open_connection
+from highwater.connectors.run import CONNECTOR_GROUPS
 from highwater.deploy.local import control
 from highwater.deploy.local.part import STOP_LIMIT, Addresses
 from highwater.deploy.local.process import Command, ManagedProcess
@@ -48,13 +54,23 @@ TICK_SECONDS = 1.0
 # Searched upwards; next to the servers' default ports, and below the kernel's ephemeral ports.
 _PROXY_PORT_FIRST = 19_092
 _LOOK_SECONDS = 0.1
+_OFFSETS_TOPIC = "__consumer_offsets"
 START_SECONDS_MAX = 240.0
 _KILLED_SECONDS_MAX = 10.0
 
 MakePlan = Callable[[Settings, Mapping[str, str]], Plan]
-Recover = Callable[[Settings], None]
 Report = Callable[[str], None]
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Remedies:
+    """The commands that an operator runs after some faults: `highwater recover-tables`, and `highwater repair-log --execute`,
+    which returns the new positions of moved records by their former ones.
+    """
+
+    recover_tables: Callable[[Settings], None]
+    repair_log: Callable[[Settings], Mapping[str, str]]
 
 
 class Stuck(Exception):  # noqa: N818 - what is found, and no failure of the command
@@ -64,9 +80,9 @@ class Stuck(Exception):  # noqa: N818 - what is found, and no failure of the com
 class Ground:
     """The stack; a `with` block starts and ends it."""
 
-    def __init__(self, folder: Path, make_plan: MakePlan, recover: Recover, report: Report) -> None:
+    def __init__(self, folder: Path, make_plan: MakePlan, remedies: Remedies, report: Report) -> None:
         self.folder = folder
-        self._recover = recover
+        self._remedies = remedies
         self._make_plan = make_plan
         self._report = report
         self._open = contextlib.ExitStack()
@@ -74,7 +90,9 @@ class Ground:
         self._proxies = Proxies()
         self._second: dict[str, ManagedProcess] = {}
         self._roles: dict[str, Role] = {}
+        self._environments: dict[str, dict[str, str]] = {}  # of the roles, which read them at each start
         self._failure: BaseException | None = None
+        self.moved: dict[str, str] = {}  # new positions by former ones, after all repairs of the log
         self.settings: Settings = read_settings({})
         self.data_dir = folder / "roles"
         self.api_url = ""
@@ -136,11 +154,11 @@ class Ground:
     def _planned(self, addresses: Addresses) -> Plan:
         environment = self._environment(addresses)
         plan = self._make_plan(read_settings(environment), environment)
-        roles = tuple(
-            replace(role, env={**environment, "HIGHWATER_CLOCK_FILE": str(self._clock_file(role.name)), **role.env})
+        self._environments = {
+            role.name: {**environment, "HIGHWATER_CLOCK_FILE": str(self._clock_file(role.name)), **role.env}
             for role in plan.roles
-        )
-        return replace(plan, roles=roles)
+        }
+        return replace(plan, roles=tuple(replace(role, env=self._environments[role.name]) for role in plan.roles))
 
     def _supervise(self, plan: Plan, opened: contextlib.ExitStack) -> None:
         supervisor = Supervisor(plan, self._report)
@@ -278,6 +296,38 @@ class Ground:
         fresh.write_text(str(seconds), encoding="ascii")
         fresh.replace(path)
 
+    def set_region(self, name: str, zone: str, locale: str) -> None:
+        """Let a role have another time zone and locale from its next start on."""
+        self._environments[name].update(TZ=zone, LC_ALL=locale)
+
+    def set_database_region(self, zone: str, date_style: str) -> None:
+        """Let PostgreSQL have another time zone and date style in every later session."""
+        self.asked(lambda connection: truths.set_region(connection, zone, date_style))
+
+    def is_without_members(self, role: str) -> bool:
+        """Return whether the groups of a role have no live member."""
+        admin = Admin(self.settings.kafka_client())
+        return not any(asyncio.run(membership(admin, group)).members for group in kafka_groups(role))
+
+    def displace_groups(self, role: str, records: int) -> None:
+        """Change the offsets of the groups of a role in Kafka."""
+        for group in kafka_groups(role):
+            asyncio.run(displace(self.settings.kafka_client(), group, records))
+
+    def delete_groups(self, role: str) -> None:
+        """Delete the groups of a role in Kafka."""
+        delete_groups(Admin(self.settings.kafka_client()), kafka_groups(role))
+
+    def lose_unsynced(self) -> int:
+        """Take from Kafka what it has not synced, as a power loss does; return in how many partitions that was something.
+
+        The offsets of groups stay: a topic that only the worker reads would lose its tail unnoticed with them.
+        """
+        log_dir = next(self.servers.data_dir.glob("kafka/**/recovery-point-offset-checkpoint")).parent
+        points = recovery_points(log_dir)
+        keep = {place: offset for place, offset in points.items() if place[0] != _OFFSETS_TOPIC}
+        return len(lose_unsynced(log_dir, keep))
+
     def start_second(self, name: str) -> str:
         """Start another process of a role, with its own folder and port; return where it listens."""
         role = self._roles[name]
@@ -318,7 +368,17 @@ class Ground:
 
     def recover_tables(self) -> None:
         """Run `highwater recover-tables`."""
-        self._recover(self.settings)
+        self._remedies.recover_tables(self.settings)
+
+    def repair_log(self) -> None:
+        """Run `highwater repair-log --execute`, again while a server does not answer."""
+
+        def is_repaired() -> bool:
+            moved = self._remedies.repair_log(self.settings)
+            self.moved = {**{before: moved.get(now, now) for before, now in self.moved.items()}, **moved}
+            return True
+
+        self.until(lambda: is_answered(is_repaired), "the log is not repaired", START_SECONDS_MAX)
 
     def _clock_file(self, role: str) -> Path:
         return self.folder / f"clock-{role}"
@@ -326,6 +386,11 @@ class Ground:
     def _end_seconds(self) -> None:
         for process in self._second.values():
             process.kill()
+
+
+def kafka_groups(role: str) -> list[str]:
+    """Return the groups of a role by their names in Kafka."""
+    return [kafka_group_of(name) for name in CONNECTOR_GROUPS.get(role, (role,))]
 
 
 def _send(pid: int, number: signal.Signals) -> None:

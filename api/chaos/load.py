@@ -12,7 +12,7 @@ import json
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import quote
@@ -171,6 +171,8 @@ class Load:
         self._codec = asyncio.run(Registry(settings.registry_access()).codec())
         self._http = httpx.Client(base_url=api_url, timeout=_ASKED_SECONDS_MAX, verify=trusts_nobody())
         self._is_over = threading.Event()
+        # Held while a round is sent, and while a request is made.
+        self._sending, self._asking = threading.Lock(), threading.Lock()
         self._threads = [
             threading.Thread(target=self._send_rounds, name="load"),
             threading.Thread(target=self._ask, name="requests"),
@@ -194,6 +196,12 @@ class Load:
             thread.join()
         self._http.close()
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Send and ask nothing; all that was sent before is acknowledged."""
+        with self._sending, self._asking:
+            yield
+
     @property
     def sent(self) -> dict[str, int]:
         """Return how much of each kind must exist, without probes; subscriptions too."""
@@ -201,8 +209,9 @@ class Load:
 
     def _send_rounds(self) -> None:
         while not self._is_over.wait(_ROUND_SECONDS):
-            self._send(round_of(self.rounds, self._clock()))
-            self.rounds += 1
+            with self._sending:
+                self._send(round_of(self.rounds, self._clock()))
+                self.rounds += 1
 
     def _send(self, events: Sequence[Event]) -> None:
         while not is_published(self._settings, self._codec, self._clock, events):
@@ -212,19 +221,23 @@ class Load:
         number = 0
         while not self._is_over.wait(_ROUND_SECONDS / 2):
             number += 1
-            reader = READERS[number % len(READERS)]
-            paths = (f"/api/users/{reader}/feed", f"/api/users/{reader}/pending", f"/api/channels/{CHANNELS[number % 6]}",
-                     "/api/chunks/search?ns=notes&q=lease")  # fmt: skip
-            path = paths[number % len(paths)]
-            try:
-                is_write = number % 8 == 0
-                written = f"/api/users/{reader}/activity"
-                answer = self._http.post(written, json={}) if is_write else self._http.get(path)
-            except httpx.HTTPError:
-                self.asked.note(None)
-                continue
-            # Resources that are not built yet are answered with 404.
-            self.asked.note(None if answer.status_code == 404 else answer.status_code, answer.text)
+            with self._asking:
+                self._ask_once(number)
+
+    def _ask_once(self, number: int) -> None:
+        reader = READERS[number % len(READERS)]
+        paths = (f"/api/users/{reader}/feed", f"/api/users/{reader}/pending", f"/api/channels/{CHANNELS[number % 6]}",
+                 "/api/chunks/search?ns=notes&q=lease")  # fmt: skip
+        path = paths[number % len(paths)]
+        try:
+            is_write = number % 8 == 0
+            written = f"/api/users/{reader}/activity"
+            answer = self._http.post(written, json={}) if is_write else self._http.get(path)
+        except httpx.HTTPError:
+            self.asked.note(None)
+            return
+        # Resources that are not built yet are answered with 404.
+        self.asked.note(None if answer.status_code == 404 else answer.status_code, answer.text)
 
     def probe(self, number: int) -> bool:
         """Publish an insight that only `sees` reads; return whether the broker has it."""

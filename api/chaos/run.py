@@ -6,16 +6,19 @@ Invariant: every wait has a limit, and reaching it is a finding. A run always st
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 import time
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from highwater.api.chaos.faults import make, making
 from highwater.api.chaos.foreign import Foreign
-from highwater.api.chaos.ground import Ground, MakePlan, Recover, Report, Stuck, is_answered
+from highwater.api.chaos.ground import Ground, MakePlan, Remedies, Report, Stuck, is_answered
 from highwater.api.chaos.load import Load
 from highwater.api.chaos.plan import LEFT_OUT, Fault, Kind
 from highwater.connectors.backup.results import LOST
@@ -102,9 +105,10 @@ class Run:
         self._outcome = outcome
         self._told = notify
         self._probes = 0
+        self._left: dict[str, int] = {}  # unfinished work
         self._restarts = dict.fromkeys(ground.restarts(), 0)
 
-    def under_load(self) -> None:
+    def under_load(self, foreign: Foreign, verify: Verify) -> None:
         """Inject the faults.
 
         Raises:
@@ -112,7 +116,7 @@ class Run:
         """
         self._recovered()  # first without a fault, so that the first one is not blamed for a slow start
         for fault in self._outcome.planned:
-            made = making(self._ground, fault)
+            made = making(self._ground, fault, partial(self._at_rest, foreign, verify))
             make(made, fault)
             for role in made.restarted:
                 self._restarts[role] += 1
@@ -154,21 +158,51 @@ class Run:
     def _last_error(self, role: str) -> str:
         return self._ground.last_error(role) or "no reason"
 
+    @contextlib.contextmanager
+    def _at_rest(self, foreign: Foreign, verify: Verify) -> Iterator[None]:
+        """Hold the stack while it has nothing to do: nobody sends, everything that was sent is stored, and the worker, which
+        makes work at its ticks, is stopped.
+
+        Everything is verified before: afterwards the log may have holes, of which `verify` compares nothing.
+        """
+        with foreign.run.paused(), self._load.paused():
+            self._wait_for(lambda: self._is_settled(self._load.sent))
+            self._verify(verify)
+            self._wait_for(self._is_held)
+            yield
+
+    def _is_held(self) -> bool:
+        """Stop the worker if there is nothing to do; let it continue if there was something to do after all."""
+        if not self._is_idle():
+            return False
+        self._ground.signal_role("worker", signal.SIGSTOP)
+        if self._is_idle():
+            return True
+        self._ground.signal_role("worker", signal.SIGCONT)
+        return False
+
+    def _is_idle(self) -> bool:
+        admin = self._admin()
+        client = self._ground.settings.kafka_client()
+        return self._is_settled(self._load.sent) and not asyncio.run(truths.unread_by_worker(client, admin))
+
     def settle(self) -> None:
         """Wait until all work is done; work that does not finish is a problem."""
-        ground, outcome = self._ground, self._outcome
-        admin = self._admin()
-        left: dict[str, int] = {}
-
-        def is_settled() -> bool:
-            nonlocal left
-            left = ground.asked(lambda connection: truths.unfinished(connection, admin))
-            return not left and self._has_everything(outcome.sent)
-
         try:
-            ground.until(lambda: is_answered(is_settled), "work is left", SETTLING_SECONDS_MAX)
+            self._wait_for(lambda: self._is_settled(self._outcome.sent))
         except Stuck as error:
-            outcome.problems.append(f"{error}; {left or 'something that was sent is not stored'}")
+            self._outcome.problems.append(str(error))
+
+    def _wait_for(self, condition: Callable[[], bool]) -> None:
+        try:
+            self._ground.until(lambda: is_answered(condition), "work is left", SETTLING_SECONDS_MAX)
+        except Stuck as error:
+            raise Stuck(f"{error}; {self._left or 'something that was sent is not stored'}") from error
+
+    def _is_settled(self, sent: dict[str, int]) -> bool:
+        admin = self._admin()
+        self._left = self._ground.asked(lambda connection: truths.unfinished(connection, admin))
+        return not self._left and self._has_everything(sent)
 
     def ask_foreign(self, foreign: Foreign) -> None:
         """Check the history of the foreign clients; what they have left must be stored like everything that was sent."""
@@ -183,8 +217,13 @@ class Run:
             lambda connection: truths.wrong(connection, admin, outcome.sent, _lost(outcome.planned))
         )
         outcome.problems += asyncio.run(_repeated(ground.settings, admin))
-        found = asyncio.run(verify(ground.settings))
-        outcome.compared = found.compared
+        self._verify(verify)
+
+    def _verify(self, verify: Verify) -> None:
+        """Compare what is stored with the log."""
+        outcome = self._outcome
+        found = asyncio.run(verify(self._ground.settings))
+        outcome.compared += found.compared
         listed = [f"verify: {checked.name} {one.key}: {one.field}" for checked, one in found.listed()]
         outcome.problems += listed[:DIFFERENCES_SHOWN]
         if found.differences > DIFFERENCES_SHOWN:
@@ -218,8 +257,8 @@ def _lost(planned: Sequence[Fault]) -> Sequence[str]:
 
 
 def run(
-    folder: Path, seed: int, planned: Sequence[Fault], *, make_plan: MakePlan, verify: Verify, recover: Recover, report: Report,
-    notify: Callable[[Recovery], None],
+    folder: Path, seed: int, planned: Sequence[Fault], *, make_plan: MakePlan, verify: Verify, remedies: Remedies,
+    report: Report, notify: Callable[[Recovery], None],
 ) -> Outcome:  # fmt: skip
     """Inject the faults of a plan into a stack in `folder`.
 
@@ -234,13 +273,13 @@ def run(
         outcome.seconds[name] = time.monotonic() - began
         began = time.monotonic()
 
-    with Ground(folder, make_plan, recover, report) as ground:
+    with Ground(folder, make_plan, remedies, report) as ground:
         foreign = Foreign(ground, seed)
         note("start")
         with foreign.run as clients, Load(ground.settings, ground.api_url) as load:
             one = Run(ground, load, outcome, notify)
             try:
-                one.under_load()
+                one.under_load(foreign, verify)
             except Stuck as error:
                 outcome.problems.append(str(error))
         clients.stop()

@@ -64,8 +64,8 @@ def chaos(
     """Inject faults into a separate stack under load and check that it recovers completely.
 
     Kills and stops processes, cuts, slows and holds connections, fills disks, deletes tables and their changelogs, sets clocks
-    wrong, resets consumers. After each fault it measures the time until a written event can be read again; at the end
-    it verifies everything.
+    wrong, changes time zones and locales, resets and deletes consumer groups, cuts the log. After each fault it measures the
+    time until a written event can be read again; at the end it verifies everything.
     """
     from highwater.api.chaos.plan import LEFT_OUT, Kind, plan_faults
 
@@ -94,8 +94,10 @@ def chaos(
 
 
 def _run(folder: Path, seed: int, planned: list[Fault], *, as_json: bool) -> Outcome:
+    from highwater.api.chaos.ground import Remedies
     from highwater.api.chaos.run import run
     from highwater.api.cli.recover_tables import run_recovery
+    from highwater.api.cli.repair_log import run_repair
     from highwater.api.cli.stack import make_plan
     from highwater.api.cli.verify import run_verification
     from highwater.deploy.local.errors import LocalStackError
@@ -111,6 +113,10 @@ def _run(folder: Path, seed: int, planned: list[Fault], *, as_json: bool) -> Out
     def recover(settings: Settings) -> None:
         asyncio.run(run_recovery(settings))
 
+    def repair(settings: Settings) -> dict[str, str]:
+        _, repaired = asyncio.run(run_repair(settings, is_executed=True))
+        return {str(before): str(now) for one in repaired for before, now in one.moved.items()}
+
     def tell(recovery: Recovery) -> None:
         if not as_json:
             click.echo(_line(recovery))
@@ -121,7 +127,14 @@ def _run(folder: Path, seed: int, planned: list[Fault], *, as_json: bool) -> Out
 
     try:
         return run(
-            folder, seed, planned, make_plan=make_plan, verify=verify, recover=recover, report=report, notify=tell
+            folder,
+            seed,
+            planned,
+            make_plan=make_plan,
+            verify=verify,
+            remedies=Remedies(recover, repair),
+            report=report,
+            notify=tell,
         )
     except LocalStackError as error:
         raise CommandFailedError(str(error)) from error

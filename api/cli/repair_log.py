@@ -42,13 +42,13 @@ def repair_log(execute: bool, as_json: bool) -> None:
     settings = stack_settings("kafka", "schema_registry", "database")
     configure_logging("error", settings.log_format)
     if not execute:
-        plans, _ = asyncio.run(_run(settings, is_executed=False))
+        plans, _ = asyncio.run(run_repair(settings, is_executed=False))
         _show(plans, as_json=as_json)
         if plans and not as_json:
             click.echo("Nothing was changed; --execute repairs these partitions.")
         return
     with recorded(settings, "repair-log", ""):
-        plans, repaired = asyncio.run(_run(settings, is_executed=True))
+        plans, repaired = asyncio.run(run_repair(settings, is_executed=True))
     if as_json:
         print_json([one.document() for one in repaired])
         return
@@ -91,7 +91,12 @@ def _show(plans: Sequence[Plan], *, as_json: bool) -> None:
             )
 
 
-async def _run(settings: Settings, *, is_executed: bool) -> tuple[list[Plan], list[Repaired]]:
+async def run_repair(settings: Settings, *, is_executed: bool) -> tuple[list[Plan], list[Repaired]]:
+    """Plan the repair of every partition that lost its tail, and execute it.
+
+    Raises:
+        UnavailableError: Kafka or PostgreSQL does not answer; repeat it.
+    """
     from highwater.connectors.kafka.admin import Admin
     from highwater.connectors.kafka.handler import ProcessContext
     from highwater.connectors.kafka.registry import Registry

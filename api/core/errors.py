@@ -36,6 +36,7 @@ class ProblemError(HighwaterError):
     """The request cannot be served as it is. Read `detail` and change it."""
 
     status = HTTPStatus.BAD_REQUEST
+    kind: ProblemKind | None = None  # None: the general one of the status
 
     def __init__(self, message: str | None = None, *, headers: Mapping[str, str] | None = None, **members: Any) -> None:
         super().__init__(message)
@@ -126,7 +127,7 @@ def problem(
 def problem_of(error: HighwaterError) -> Response:
     """Return the response for one of our errors."""
     if isinstance(error, ProblemError):
-        return problem(error.status, str(error), headers=error.headers, members=error.members)
+        return problem(error.status, str(error), headers=error.headers, members=error.members, kind=error.kind)
     if isinstance(error, InvalidEventError):
         members = {"reason": error.reason} | ({"field": error.field} if error.field else {})
         return problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), members=members, kind=INVALID_EVENT)

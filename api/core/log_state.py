@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import asyncpg
 
 from highwater.api.core.errors import GoneError
+from highwater.api.core.problems import POSITION_LOST
 from highwater.connectors.kafka.admin import Admin, LogRange
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.positions import Place
@@ -32,6 +33,8 @@ _log = get_log("api")
 
 class LostPositionError(GoneError):
     """The record at this position was lost with the tail of the log. Read without the position, or write it again."""
+
+    kind = POSITION_LOST
 
 
 class LogState:

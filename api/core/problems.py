@@ -36,6 +36,12 @@ INVALID_EVENT = ProblemKind(
     "The event breaks a rule of its topic.",
     "`field` names the field and `reason` the rule; correct the event. Nothing was published.",
 )
+POSITION_LOST = ProblemKind(
+    "position-lost",
+    HTTPStatus.GONE,
+    "Kafka has lost the record of a position that the request names.",
+    "Read without the position; keep your copy. `detail` names the position.",
+)
 # The first kind of a status is the general one.
 KINDS: tuple[ProblemKind, ...] = (
     ProblemKind("bad-request", HTTPStatus.BAD_REQUEST, "The request is malformed.", "Read `detail` and correct it."),
@@ -90,6 +96,7 @@ KINDS: tuple[ProblemKind, ...] = (
     ProblemKind(
         "gone", HTTPStatus.GONE, "The resource was retracted or erased.", "It cannot be restored; delete your copy."
     ),
+    POSITION_LOST,
     ProblemKind(
         "too-large",
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,

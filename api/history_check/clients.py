@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -68,12 +69,16 @@ class Client:
         self._events: list[dict[str, Any]] = []
         self._count = 0
 
-    async def run(self, is_over: Callable[[], bool], pause_seconds: float) -> None:
-        """Work until it is over."""
-        await self._subscribe()
-        await self._act()
+    async def run(
+        self, is_over: Callable[[], bool], turn: Callable[[], AbstractAsyncContextManager[None]], pause_seconds: float
+    ) -> None:
+        """Work until it is over; each operation is in a `turn`."""
+        async with turn():
+            await self._subscribe()
+            await self._act()
         while not is_over():
-            await self._draw()()
+            async with turn():
+                await self._draw()()
             await asyncio.sleep(pause_seconds)
 
     def _draw(self) -> Callable[[], Awaitable[Any]]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum, unique
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -19,6 +19,7 @@ import orjson
 from highwater.schemas.errors import ConfigurationError
 
 FORMAT = 1
+_POSITION_LOST = "position-lost"
 _NS_PER_SECOND = 1_000_000_000
 
 
@@ -74,7 +75,7 @@ class Invocation:
 class Completion:
     """The end of an operation; without a status it was not answered, and its effect is unknown.
 
-    `body_hash` is of the decoded body; `content` has the members of it that a check needs.
+    `body_hash` is of the decoded body; `content` has the members of it that a check needs; `problem` names the reason of a 410.
     """
 
     number: int
@@ -87,7 +88,13 @@ class Completion:
     positions: tuple[str, ...] = ()
     encoding: str | None = None
     is_stale: bool = False
+    problem: str = ""
     content: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_retracted(self) -> bool:
+        """Whether an insight is said to be retracted; a 410 may also say that the log lost a position."""
+        return self.status == 410 and self.problem != _POSITION_LOST
 
     @property
     def is_acknowledged(self) -> bool:
@@ -196,6 +203,26 @@ def event_of(document: dict[str, Any], path: Path, number: int) -> Event:
         return Completion(**{"status": None, **members})
     except (TypeError, KeyError, ValueError) as error:
         raise HistoryError(_REFUSED.format(path=path, line=number, why=error)) from error
+
+
+def with_moved(events: Iterable[Event], moved: Mapping[str, str]) -> Iterator[Event]:
+    """Yield the events as if each record had always been at the position that a repair of the log gave it.
+
+    `moved`: new positions by former ones, as `highwater repair-log --json` prints them. What was read of an insight at its
+    former position has no version: the repair changes the position in the body, under the same version.
+    """
+    for event in events:
+        if isinstance(event, Invocation):
+            yield replace(event, min_positions=tuple(moved.get(one, one) for one in event.min_positions))
+            continue
+        positions = tuple(moved.get(one, one) for one in event.positions)
+        former = event.content.get("position", "")
+        if former in moved:
+            yield replace(
+                event, positions=positions, version=None, content={**event.content, "position": moved[former]}
+            )
+        else:
+            yield replace(event, positions=positions)
 
 
 def seconds_of(at_ns: int) -> str:

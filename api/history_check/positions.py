@@ -163,7 +163,7 @@ class InForce(Fold):
             self._compare_listing(operation, end.content.get("insights", ()))
 
     def _compare_insight(self, operation: Operation, end: Completion, withdrawal: Operation) -> None:
-        if end.status == 410:
+        if end.is_retracted:
             self._applied_ns.setdefault(operation.invocation.resource, end.at_ns)
         elif end.status == 200 and self._is_in_force(operation, withdrawal):
             self.found(f"{operation.invocation.resource} is readable after its retraction", withdrawal, operation)

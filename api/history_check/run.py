@@ -10,14 +10,15 @@ import asyncio
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from highwater.api.history_check.checks import Verdict, check_history
 from highwater.api.history_check.clients import INSIGHT_TOPIC, Client, Names
-from highwater.api.history_check.history import Action, Completion, Recorder, read_history
+from highwater.api.history_check.history import Action, Completion, Recorder, read_history, with_moved
 from highwater.api.history_check.sessions import Draws, Session, Target, insight_path, insight_resource
 from highwater.api.history_check.wire import UnreachableError, foreign_producer
 from highwater.streams.access import RegistryAccess
@@ -31,7 +32,8 @@ _FINAL_READERS = 8
 _AGAIN_SECONDS = 0.25
 # A process of the API starts in some seconds; a busy machine takes ten times that.
 START_SECONDS_MAX = 120.0
-# Definite answers of a final read; after any other one the read is repeated. 410 is the answer for a retracted insight.
+# Definite answers of a final read; after any other one the read is repeated. 410 is the answer for a retracted insight, and
+# for a position that the log has lost.
 _FOUND = frozenset({200, 404})
 _KNOWN = _FOUND | {410}
 
@@ -74,6 +76,9 @@ class Run:
         self._clients: list[Client] = []
         self._positions: list[str] = []
         self._is_stopped = threading.Event()
+        self._turns = threading.Lock()  # guards the next two
+        self._is_paused = False
+        self._working = 0  # operations in progress
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work_in_thread, name="history-check")
 
@@ -104,6 +109,32 @@ class Run:
         while time.monotonic() < deadline and not self._is_over() and self._thread.is_alive():
             self._is_stopped.wait(_AGAIN_SECONDS)
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let no client work: operations in progress are completed first."""
+        with self._turns:
+            self._is_paused = True
+        try:
+            while self._working and self._thread.is_alive():
+                time.sleep(_AGAIN_SECONDS)
+            yield
+        finally:
+            self._is_paused = False
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        while not self._begins():  # noqa: ASYNC110 (another thread ends the pause)
+            await asyncio.sleep(_AGAIN_SECONDS)
+        try:
+            yield
+        finally:
+            self._working -= 1
+
+    def _begins(self) -> bool:
+        with self._turns:
+            self._working += not self._is_paused
+            return not self._is_paused
+
     def _is_over(self) -> bool:
         return self._is_stopped.is_set() or self._recorder.count >= OPERATIONS_MAX
 
@@ -125,7 +156,7 @@ class Run:
             producer = self._producer if uses_kafka else None
             client = Client(session, self._names, names, self._clock, producer)
             self._clients.append(client)
-            await client.run(self._is_over, self._workload.pause_seconds)
+            await client.run(self._is_over, self._turn, self._workload.pause_seconds)
             for action in (Action.READ_FEED, Action.READ_QUERIES, Action.READ_PAGE):
                 self._positions += session.known_positions(action)
 
@@ -158,9 +189,10 @@ class Run:
             await _side_by_side([reads.insight(one) for client in self._clients for one in sorted(client.insights)])
             return Left(stored, reads.unread)
 
-    def verdict(self) -> Verdict:
-        """Check the history."""
-        return check_history(read_history(self._path))
+    def verdict(self, moved: Mapping[str, str] | None = None) -> Verdict:
+        """Check the history; `moved`: the new positions of records that a repair of the log has moved, by former ones."""
+        events = read_history(self._path)
+        return check_history(with_moved(events, moved) if moved else events)
 
 
 class _FinalReads:
@@ -176,10 +208,10 @@ class _FinalReads:
 
     async def read(self, action: Action, resource: str, path: str) -> Completion:
         """Return the answer at the positions of all sessions, or after the limit any answer."""
-        answer = await self._definite(action, resource, path, _FOUND, is_positioned=True)
+        answer = await self._definite(action, resource, path, _KNOWN, is_positioned=True)
         if answer.status in _FOUND:
             return answer
-        self.unread += 1
+        self.unread += answer.status not in _KNOWN
         return await self._definite(action, resource, path, _FOUND, is_positioned=False)
 
     async def insight(self, insight_id: str) -> None:

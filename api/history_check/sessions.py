@@ -175,6 +175,8 @@ def members_of(action: Action, answer: httpx.Response) -> dict[str, Any]:
         "encoding": headers.get("content-encoding"),
         "is_stale": headers.get("x-stale") == "true",
     }
+    if answer.status_code == 410 and "json" in headers.get("content-type", ""):
+        return {**found, "problem": str(orjson.loads(answer.content).get("type", "")).rpartition("/")[2]}
     if not 200 <= answer.status_code < 300:
         return found
     document = orjson.loads(answer.content)

@@ -67,7 +67,7 @@ class ExactlyOnce(Fold):
         self.compared += 1
         if operation.invocation.is_final:
             insight.final = operation
-        if end.status == 410 and not insight.is_retracted and not operation.invocation.min_positions:
+        if end.is_retracted and not insight.is_retracted:
             self.found(f"{resource} counts as retracted, and no client retracted it", insight.write, operation)
         if end.status != 200:
             return

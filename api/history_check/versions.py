@@ -27,13 +27,10 @@ class VersionOrder(Fold):
         self._newest: dict[str, Seen] = {}
         self._floors: dict[int, Seen] = {}
         self._tags: dict[tuple[str, str], int] = {}
-        self._retracted: set[str] = set()
 
     def invoked(self, invocation: Invocation) -> None:
         """Note the newest version that a completed read has seen: this one must not be older."""
-        if invocation.action is Action.RETRACT_INSIGHT:
-            self._retracted.add(invocation.resource)
-        elif invocation.action in _CONDITIONAL and invocation.resource in self._newest:
+        if invocation.action in _CONDITIONAL and invocation.resource in self._newest:
             self._floors[invocation.number] = self._newest[invocation.resource]
 
     def completed(self, operation: Operation, end: Completion) -> None:
@@ -69,7 +66,7 @@ class VersionOrder(Fold):
     def _version(self, invocation: Invocation, end: Completion) -> int | None:
         """Return the version that a read has seen: for a 304 that of its ETag, as an earlier 200 had it."""
         if invocation.action is Action.READ_INSIGHT:
-            if end.status == 410 and invocation.min_positions and invocation.resource not in self._retracted:
+            if end.status == 410 and not end.is_retracted:
                 return None  # the position is gone, so the read failed
             return 1 if end.status == 304 else _STATES.get(end.status or 0)
         if end.status == 404 and invocation.action in _ABSENT_AT_FIRST:

@@ -81,6 +81,10 @@ SELECT "group", topic, partition, next FROM positions
 -- name: chaos_terminate
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND usename = current_user
 
+-- The statement that sets the time zone $1 and the date style $2 of every later session.
+-- name: chaos_region
+SELECT format('ALTER ROLE CURRENT_USER SET timezone TO %L; ALTER ROLE CURRENT_USER SET datestyle TO %L', $1::text, $2::text)
+
 -- Whether a standby follows, and has all that it was sent.
 -- name: chaos_standby
 SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming' AND replay_lsn = sent_lsn)

@@ -17,6 +17,7 @@ class Statements(TypedDict):
     chaos_rewind: str
     chaos_positions: str
     chaos_terminate: str
+    chaos_region: str
     chaos_standby: str
 
 

@@ -5,11 +5,17 @@ Invariant: it checks what holds for any stack at rest, from the stores alone; on
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from highwater.connectors.chaos.statements import QUERIES
-from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.admin import Admin, LogRange
+from highwater.connectors.kafka.groups import WORKER_KAFKA_GROUP
+from highwater.connectors.kafka.groups import committed as committed_in_kafka
+from highwater.connectors.kafka.positions import Place
+from highwater.connectors.kafka.reading import open_reader, read_spans
 from highwater.connectors.postgres.pool import Connection, one_row
+from highwater.schemas.streams import TICK
 
 _DEAD_LETTERS = ".dlq"
 
@@ -71,6 +77,34 @@ async def rewind(connection: Connection, group: str, records: int) -> None:
 async def terminate(connection: Connection) -> None:
     """Let the server end every other connection of this user."""
     await connection.execute(QUERIES["chaos_terminate"])
+
+
+async def set_region(connection: Connection, zone: str, date_style: str) -> None:
+    """Set the time zone and the date style of every session that begins from now on."""
+    await connection.execute(await connection.fetchval(QUERIES["chaos_region"], zone, date_style))
+
+
+async def unread_by_worker(client: Mapping[str, str], admin: Admin) -> bool:
+    """Return whether there are records that the worker has not read, or has not committed yet; ticks are left out.
+
+    Raises:
+        UnavailableError: Kafka does not answer.
+    """
+    committed = await committed_in_kafka(client, WORKER_KAFKA_GROUP)
+    places = {place: next_ for place, next_ in committed.items() if place[0] != TICK}
+    ranges = await admin.log_ranges(places)
+    left = {place: LogRange(max(next_, ranges[place].low), ranges[place].high) for place, next_ in places.items()}
+    unread = {place: span for place, span in left.items() if span.low < span.high}
+    return bool(unread) and await asyncio.to_thread(_has_records, client, unread)
+
+
+def _has_records(client: Mapping[str, str], spans: Mapping[Place, LogRange]) -> bool:
+    """Return whether there is a record; a marker of a transaction does not count, nor does an aborted record."""
+    reader = open_reader(client)
+    try:
+        return any(True for _ in read_spans(reader, spans, first_only=True))
+    finally:
+        reader.close()
 
 
 async def has_standby(connection: Connection) -> bool:

@@ -272,12 +272,18 @@ class BatchConsumer:
     async def _lost(
         self, stored: Mapping[Place, Stored], ranges: Mapping[Place, LogRange]
     ) -> list[tuple[Place, int, int]]:
-        """Return the partitions whose log lost records that this group has stored, with the first of them."""
-        ends = truncation.beyond_end(
-            {place: one.next for place, one in stored.items()}, {place: span.high for place, span in ranges.items()}
-        )
-        for place in self._doubted & stored.keys():
-            one, span = stored[place], ranges[place]
+        """Return the partitions whose log lost records that this group has stored, with the first of them.
+
+        `ranges` may be older than `stored`: a repair in between has moved the ends and the positions, so a loss is found only
+        in ends that are read after the positions.
+        """
+        nexts = {place: one.next for place, one in stored.items()}
+        suspected = truncation.beyond_end(nexts, {place: span.high for place, span in ranges.items()})
+        doubted = self._doubted & stored.keys()
+        spans = await self._context.admin.log_ranges({*suspected, *doubted}) if suspected or doubted else {}
+        ends = truncation.beyond_end(nexts, {place: span.high for place, span in spans.items()})
+        for place in doubted:
+            one, span = stored[place], spans[place]
             ends[place] = await asyncio.to_thread(truncation.kept_end, self._context.client, place, one, span)
         return [(place, end, stored[place].next) for place, end in ends.items() if end < stored[place].next]
 

@@ -254,7 +254,7 @@ async def apply_reset(client: Mapping[str, str], pool: asyncpg.Pool[asyncpg.Reco
 async def _commit_offsets(client: Mapping[str, str], plan: ResetPlan) -> None:
     """Set the offsets in Kafka, if the plan has any."""
     if plan.is_committed:
-        await asyncio.to_thread(_commit, client, plan.group.kafka_group, plan.steps)
+        await asyncio.to_thread(set_offsets, client, plan.group.kafka_group, plan.steps)
 
 
 async def _offsets_at(client: Mapping[str, str], standings: Sequence[Standing], target: Target) -> dict[Place, int]:
@@ -299,7 +299,14 @@ async def live_members(client: Mapping[str, str], kafka_group: str) -> int:
     return await asyncio.to_thread(ask)
 
 
-def _commit(client: Mapping[str, str], kafka_group: str, steps: Sequence[Step]) -> None:
+def set_offsets(client: Mapping[str, str], kafka_group: str, steps: Sequence[Step]) -> None:
+    """Set the offsets of a group in Kafka; blocking. Positions in PostgreSQL stay.
+
+    Raises:
+        GroupRunningError: it has live members.
+        OffsetsRefusedError: Kafka refuses an offset.
+        UnavailableError: Kafka does not answer.
+    """
     places = [TopicPartition(step.topic, step.partition, step.after) for step in steps]
     request = [ConsumerGroupTopicPartitions(kafka_group, places)]
     admin = AdminClient(dict(client))  # kept: without the client its futures would never be resolved

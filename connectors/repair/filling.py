@@ -32,8 +32,13 @@ def batches(count: int) -> list[int]:
     return found
 
 
+def taken(count: int) -> int:
+    """Return how many offsets `fill_up` takes for at least `count`, with the markers."""
+    return sum(records + 1 for records in batches(count))
+
+
 def fill_up(client: Mapping[str, str], place: Place, count: int) -> None:
-    """Let the log of a partition take `count` offsets, or one more. Blocks.
+    """Let the log of a partition take `count` offsets, or one more. Blocks; the last marker may come later.
 
     Raises:
         UnavailableError: Kafka does not answer, or refuses transactions.

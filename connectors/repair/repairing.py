@@ -22,9 +22,10 @@ from highwater.connectors.kafka.records import Record
 from highwater.connectors.kafka.truncation import Highest, Truncation, highest_positions, look
 from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.remaking import Remade, Remake, left_out_of
-from highwater.connectors.repair.filling import fill_up
+from highwater.connectors.repair.filling import fill_up, taken
 from highwater.connectors.repair.statements import QUERIES
 from highwater.schemas.envelope import Headers, make_headers
+from highwater.schemas.errors import UnavailableError
 from highwater.schemas.positions import Position
 from highwater.schemas.streams import TICK
 from highwater.schemas.topics import TOPICS
@@ -42,6 +43,8 @@ _Output = tuple[Position | None, bytes | None, bytes | None, Headers]
 _OBSOLETE = frozenset({TICK})
 # Positions in one query.
 _POSITIONS_MAX = 10_000
+# A marker comes within milliseconds; a busy broker may take some seconds.
+_MARKER_LOOK_SECONDS, _MARKER_LOOKS_MAX = 0.05, 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +199,7 @@ async def repair(context: ProcessContext, remakes: Mapping[str, Remake], plan: P
         UnavailableError: Kafka or PostgreSQL does not answer; repeat it.
     """
     place = plan.loss.place
-    if plan.end < plan.given:
-        await asyncio.to_thread(fill_up, context.client, place, plan.given - plan.end)
-    filled_to = max(plan.given, (await context.admin.log_ends([place]))[place]) if plan.end < plan.given else plan.given
+    filled_to = await _filled(context, plan)
     recreated = {**plan.done, **await _publish(context, plan, _made(context, plan))}
     moved = {**plan.copied, **await _publish(context, plan, _copied(plan.standing)), **recreated}
     async with transaction(context.pool) as tx:
@@ -209,6 +210,27 @@ async def repair(context: ProcessContext, remakes: Mapping[str, Remake], plan: P
         await tx.execute(QUERIES["go_on_behind"], *place, plan.loss.end_offset, filled_to)
         await tx.execute(QUERIES["close_truncation"], *place, plan.given, filled_to, missing_of(plan), now)
     return Repaired(plan, filled_to, moved)
+
+
+async def _filled(context: ProcessContext, plan: Plan) -> int:
+    """Fill the partition up, and return one past the last offset that is not given again.
+
+    Kafka answers before it writes the marker of a transaction: groups that continued before the marker would seem to have
+    an unread record.
+
+    Raises:
+        UnavailableError: Kafka does not answer, or writes no marker.
+    """
+    place, missing = plan.loss.place, plan.given - plan.end
+    if missing <= 0:
+        return plan.given
+    await asyncio.to_thread(fill_up, context.client, place, missing)
+    filled_to = plan.end + taken(missing)
+    for _ in range(_MARKER_LOOKS_MAX):
+        if (await context.admin.log_ends([place]))[place] >= filled_to:
+            return filled_to
+        await asyncio.sleep(_MARKER_LOOK_SECONDS)
+    raise UnavailableError(f"Kafka has not ended the transaction that fills {place[0]}/{place[1]}; repeat the command")
 
 
 async def _publish(context: ProcessContext, plan: Plan, outputs: Sequence[_Output]) -> dict[Position, AcceptedRecord]:

@@ -190,6 +190,8 @@ def test_it_decides_with_postgresql_stopped(product: Product) -> None:
     # The worker's own numbers are PostgreSQL's: nothing new there, so the request is a skip and the version stays.
     product.until(lambda: not product.pending("olga")["in_flight"], "left in flight")
     assert product.pending("olga")["cluster_version"] == 1
+    # Her head is beyond what is stored, so she would be requested at every tick of the tests after this one.
+    assert product.http.delete("/api/users/olga/data").status_code == 202
 
 
 def test_deleted_local_state_decides_the_same(product: Product) -> None:

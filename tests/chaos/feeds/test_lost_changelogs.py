@@ -80,10 +80,10 @@ def test_a_changelog_with_more_partitions_is_recreated_from_the_events(product: 
     """A worker refuses it and names the command; without the option nothing changes, with it the rows are as before."""
     product.publish(INGESTED, insights("wide", 60))
     product.until(lambda: stored(product, "wide") == 60, "not stored")
-    product.subscribe("otto", ["wide"])
-    version = rebuilt(product, "otto")["cluster_version"]
+    product.subscribe("wilma", ["wide"])
+    version = rebuilt(product, "wilma")["cluster_version"]
     product.publish(INGESTED, insights("wide", 10, first=60))
-    product.until(lambda: product.pending("otto")["pending"] == 10, "not counted")
+    product.until(lambda: product.pending("wilma")["pending"] == 10, "not counted")
     product.until(lambda: is_committed(product), "the worker does not commit")
     users = changelog_of("users")
     admin = AdminClient(product.producer_config())
@@ -101,5 +101,5 @@ def test_a_changelog_with_more_partitions_is_recreated_from_the_events(product: 
     assert sorted(product.ends(users)) == list(range(8))
     product.until_ready(180)
     product.publish(INGESTED, insights("wide", 10, first=70))
-    product.until(lambda: product.pending("otto")["cluster_version"] == version + 1, "no rebuild at N", 120)
+    product.until(lambda: product.pending("wilma")["cluster_version"] == version + 1, "no rebuild at N", 120)
     assert json.loads(product.cli("verify", "--only", "tables", "--json").stdout)["differences"] == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from highwater.api.chaos.ground import Ground
+from highwater.api.chaos.ground import Ground, Remedies
 from highwater.api.chaos.load import Load, round_of
 from highwater.api.chaos.run import RECOVERY_SECONDS_MAX, Outcome, Run
 from highwater.api.cli.verify import run_verification
@@ -36,8 +36,8 @@ async def verify(settings: Settings) -> Report:
     return await run_verification(settings, _PARTS, is_quiet=True)
 
 
-def recover(settings: Settings) -> None:
-    """No fault of this test takes changelogs away."""
+def remedy(settings: Settings) -> dict[str, str]:
+    """No fault of this test takes records away."""
     raise AssertionError(settings)
 
 
@@ -66,7 +66,7 @@ def test_every_role_is_replaced_under_load_and_taken_back(tmp_path: Path, monkey
     (tmp_path / "stack").mkdir()
     outcome = Outcome(0, [])
     probes = itertools.count(1)
-    with Ground(tmp_path / "stack", versions.plan, recover, print) as ground:
+    with Ground(tmp_path / "stack", versions.plan, Remedies(remedy, remedy), print) as ground:
         clients = Clients([ground.api_url])
         with clients:
             assert {version_of(ground.role_pid(role) or 0) for role in ORDER} == {versions.old}

@@ -100,10 +100,11 @@ class Story:
         one = self.invoke(Action.READ_SUBSCRIPTIONS, f"subscriptions:{USER}", min_positions=(named,))
         self.complete(one, 200, content={"channels": channels.split()})
 
-    def retract(self, number: int, *, offset: int = 0) -> None:
+    def retract(self, number: int, *, offset: int = 0, status: int = 202) -> None:
         """Retract an insight."""
         one = self.invoke(Action.RETRACT_INSIGHT, insight(number))
-        self.complete(one, 202, positions=(f"feeds.insight-retracted/0/{offset}",))
+        positions = (f"feeds.insight-retracted/0/{offset}",) if status == 202 else ()
+        self.complete(one, status, positions=positions)
 
     def erase(self, *, offset: int = 0, user: str = USER) -> None:
         """Erase the user."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from highwater.api.history_check.checks import CHECKS
+from highwater.api.history_check.checks import CHECKS, check_history
 from highwater.api.history_check.folds import VIOLATIONS_KEPT
-from highwater.api.history_check.history import Action
+from highwater.api.history_check.history import Action, with_moved
 from tests.unit.history_check.story import CHANNEL, OTHER, SEASON, Story, insight
 
 INGESTED, RETRACTED = "feeds.insight-ingested/0", "feeds.insight-retracted/0"
@@ -27,7 +27,9 @@ def correct() -> Story:
     story.read(0, 1, offset=0, named=f"{INGESTED}/0")
     story.read(1, 2, offset=1)
     story.read(2, None, status=503, named=f"{INGESTED}/2")
-    story.read(3, None, status=410, named=f"{INGESTED}/3")  # the position is gone
+    story.read(3, None, status=410, named=f"{INGESTED}/3", problem="position-lost")
+    story.retract(1, status=503)
+    story.read(1, None, status=410, named=f"{INGESTED}/1", problem="position-lost")  # not the retraction
     story.read(3, 4, offset=3)
     story.head(5, is_final=False, named=f"{INGESTED}/4")
     story.page(1)
@@ -70,8 +72,27 @@ def test_a_correct_history_has_no_violation():
     assert [str(one) for one in verdict.violations] == []
     assert {name: count for name, count in verdict.compared.items() if not count} == {}
     assert set(verdict.compared) == {check.name for check in CHECKS}
-    assert verdict.operations["refused"] == 1
+    assert verdict.operations["refused"] == 2
     assert verdict.operations["unanswered"] == 3
+
+
+def test_records_that_a_repair_has_moved_are_the_same_records():
+    """The new positions are those of the writes, and a record that is gone is still missing."""
+    story = Story()
+    for number in range(4):
+        story.write(number, offset=number)
+    story.read(2, 3, offset=2, version=1, etag='W/"2"', body_hash="before")
+    for number, offset in ((0, 0), (1, 1), (2, 10), (3, 11)):
+        tag = f'W/"{offset}"'
+        story.read(number, number + 1, offset=offset, version=1, etag=tag, body_hash=f"at {offset}", is_final=True)
+    story.head(4)
+    moved = {f"{INGESTED}/2": f"{INGESTED}/10", f"{INGESTED}/3": f"{INGESTED}/11"}
+    assert story.verdict().violations
+    assert [str(one) for one in check_history(with_moved(story.events, moved)).violations] == []
+    story.write(4, offset=4)
+    story.read(4, None, status=404, is_final=True)
+    [violation] = check_history(with_moved(story.events, moved)).violations
+    assert "was acknowledged and is not stored" in str(violation)
 
 
 def lost(story: Story) -> None:
