@@ -31,6 +31,17 @@ def iso_from_ms(ms: int) -> str:
     return moment.isoformat(timespec="milliseconds" if ms % 1000 else "seconds").replace("+00:00", "Z")
 
 
+def iso_or_number(ms: int) -> str | int:
+    """Return the time of a record or a field as `iso_from_ms`; one that no calendar has (in microseconds, say) as a number.
+
+    Producers choose the times of their records.
+    """
+    try:
+        return iso_from_ms(ms)
+    except (ValueError, OverflowError, OSError):
+        return ms
+
+
 def iso_from_ms_or_none(ms: int | None) -> str | None:
     """Return `iso_from_ms`, or None for an unknown time."""
     return None if ms is None else iso_from_ms(ms)

@@ -16,7 +16,7 @@ from sys import byteorder
 from typing import Any, TypeAlias
 
 from highwater.schemas.avro_files import schema_text
-from highwater.schemas.envelope import iso_from_ms, ms_from_iso
+from highwater.schemas.envelope import iso_or_number, ms_from_iso
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.readable import VALUES_MAX
 from highwater.schemas.shapes import NESTING_MAX
@@ -172,14 +172,7 @@ def event_to_json(topic: str, event: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, bytes):
             document[name] = base64.b64encode(value).decode()
         elif value is not None and isinstance(kind, dict) and kind.get("logicalType") == "timestamp-millis":
-            document[name] = _iso_or_number(value)
+            document[name] = iso_or_number(value)
         else:
             document[name] = value
     return document
-
-
-def _iso_or_number(ms: int) -> str | int:
-    try:
-        return iso_from_ms(ms)
-    except (ValueError, OverflowError, OSError):
-        return ms  # beyond the year 9999: shown as a number

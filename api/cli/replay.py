@@ -183,12 +183,14 @@ class _Replay:
             raise click.UsageError(str(error), click.get_current_context()) from error
 
     def _select(self, begin: Bound | None, end: Bound | None) -> Ranges:
-        from highwater.connectors.replay.spans import fetch_ranges, fetch_spans
+        from highwater.connectors.replay.spans import fetch_ranges, fetch_spans, open_transactions
 
         name = self._topic.name
         ranges = fetch_ranges(self._client, name)
         if not ranges:
             raise missing_topic(self._topic, self._client)
+        for sentence in open_transactions(name, ranges):
+            warn(f"highwater: {sentence}")
         return fetch_spans(self._client, name, ranges, begin, end)
 
     @property

@@ -10,7 +10,7 @@ import click
 
 from highwater.api.command.connection import kafka_client
 from highwater.api.command.missing_topics import missing_topic
-from highwater.api.command.terminal import progress
+from highwater.api.command.terminal import progress, warn
 from highwater.schemas.topics import Topic
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Selecting:
 
     def __init__(self, settings: Settings, topic: Topic) -> None:
         from highwater.connectors.replay.counts import Counts
-        from highwater.connectors.replay.spans import fetch_ranges
+        from highwater.connectors.replay.spans import fetch_ranges, open_transactions
 
         self._settings = settings
         self._client = kafka_client(settings)
@@ -36,6 +36,8 @@ class Selecting:
         self._ranges = fetch_ranges(self._client, topic.name)
         if not self._ranges:
             raise missing_topic(topic, self._client)
+        for sentence in open_transactions(topic.name, self._ranges):
+            warn(f"highwater: {sentence}")
         self.decoder = self._make_decoder()
 
     def _make_decoder(self) -> Decoder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _RECORDS_DEFAULT = 10
 # Held in memory to be sorted; --from-beginning streams more.
 _RECORDS_MAX = 100_000
+# How much further back a partition is read that has fewer records than offsets.
+_FURTHER = 4
 
 _TOPIC = TopicArgument(dead_letters=True, foreign=True)
 
@@ -37,18 +40,19 @@ Show = Callable[["Record"], None]
 @json_option
 def tail(topic: Topic, count: int | None, follow: bool, from_beginning: bool, as_json: bool) -> None:
     """Show the latest records of TOPIC with position, key, headers and decoded value."""
-    from highwater.connectors.kafka.admin import Admin
-    from highwater.connectors.kafka.reading import Decoder, log_ranges_of, open_reader, read_spans
+    from highwater.connectors.kafka.reading import Decoder, open_reader, read_spans
     from highwater.connectors.kafka.registry import Registry
+    from highwater.connectors.replay.spans import fetch_ranges, open_transactions
 
     if from_beginning and count is not None:
         raise click.UsageError("-n and --from-beginning exclude each other", click.get_current_context())
     settings = stack_settings("kafka", "schema_registry")
     client = kafka_client(settings)
     decoder = asyncio.run(Decoder.of(topic.name, Registry(settings.registry_access())))
-    ranges = asyncio.run(log_ranges_of(Admin(client), [topic.name]))
-    if not ranges:
+    held = fetch_ranges(client, topic.name)
+    if not held:
         raise missing_topic(topic, client)
+    ranges = {(topic.name, partition): one for partition, one in held.items()}
     wanted = _RECORDS_DEFAULT if count is None else count
 
     def show(record: Record) -> None:
@@ -60,6 +64,8 @@ def tail(topic: Topic, count: int | None, follow: bool, from_beginning: bool, as
 
     if not any(held.low < held.high for held in ranges.values()):
         warn(f"{topic.name} has no records")
+    for sentence in open_transactions(topic.name, held):
+        warn(f"highwater: {sentence}")
     reader = open_reader(client)
     try:
         for record in read_spans(reader, ranges) if from_beginning else _latest(reader, ranges, wanted):
@@ -77,9 +83,19 @@ def _latest(reader: Consumer, ranges: Mapping[tuple[str, int], LogRange], count:
 
     if not count:
         return []
-    spans = {place: LogRange(max(r.low, r.high - count), r.high) for place, r in ranges.items()}
-    found = sorted(read_spans(reader, spans), key=lambda record: (record.arrived_ms, record.position))
-    return found[-count:]
+    # Offsets are not records: markers of transactions and records that were aborted or compacted have some, too. So each
+    # partition is read from further back until it has given enough.
+    found: dict[tuple[str, int], deque[Record]] = {}
+    wanted, width = {place: r for place, r in ranges.items() if r.low < r.high}, count
+    while wanted:
+        spans = {place: LogRange(max(r.low, r.high - width), r.high) for place, r in wanted.items()}
+        found |= {place: deque(maxlen=count) for place in spans}
+        for record in read_spans(reader, spans):
+            found[record.topic, record.partition].append(record)
+        wanted = {place: r for place, r in wanted.items() if len(found[place]) < count and spans[place].low > r.low}
+        width *= _FURTHER
+    latest = (record for records in found.values() for record in records)
+    return sorted(latest, key=lambda record: (record.arrived_ms, record.position))[-count:]
 
 
 def _follow(reader: Consumer, begin: dict[tuple[str, int], int], show: Show) -> None:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from highwater.connectors.kafka.records import Record
-from highwater.schemas.envelope import Headers, added_attributes, header, iso_from_ms, ms_from_iso
+from highwater.schemas.envelope import Headers, added_attributes, header, iso_from_ms, iso_or_number, ms_from_iso
 from highwater.schemas.errors import HighwaterError, InvalidEventError
 from highwater.schemas.json_events import event_from_json, event_to_json
 from highwater.schemas.positions import Position, parse_position
@@ -135,7 +135,7 @@ class Letter:
         """Return it as JSON, without its value."""
         return {
             "position": str(self.position),
-            "arrived_at": iso_from_ms(self.record.arrived_ms),
+            "arrived_at": iso_or_number(self.record.arrived_ms),
             "reason": self.reason,
             "detail": header(self.record.headers, "dlq_detail"),
             "origin": None if self.origin is None else str(self.origin),

@@ -17,7 +17,7 @@ from highwater.connectors.kafka.reading import Decoder, Place, log_ranges_of, op
 from highwater.connectors.kafka.records import Record
 from highwater.connectors.kafka.registry import Registry
 from highwater.schemas import codec
-from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.envelope import iso_or_number
 from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
 from highwater.schemas.positions import Position
 from highwater.schemas.readable import Reading, readable
@@ -63,7 +63,7 @@ class LetterBox:
                 "count": count,
                 "open": count - sent_again[name],
                 "reasons": dict(reasons.get(name, Counter()).most_common()),
-                "latest_at": iso_from_ms(arrived[name]) if name in arrived else None,
+                "latest_at": iso_or_number(arrived[name]) if name in arrived else None,
             }
             for name, count in sorted(counts.items())
             if count

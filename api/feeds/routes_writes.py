@@ -11,11 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from highwater.api.core.access import Access, OwnedBy, Scope, access, declared
 from highwater.api.core.auth import Role
+from highwater.api.core.errors import UnprocessableError
 from highwater.api.core.guard import GuardedRoute, User
 from highwater.api.core.openapi import CHANNEL, ID
 from highwater.api.core.publishing import Positions
 from highwater.api.core.services import Wired
 from highwater.api.feeds.known_users import require_known_user
+from highwater.api.feeds.services import WiredFeeds
 from highwater.streams.identity.rate_limits import RateLimit
 
 router = APIRouter(tags=["feeds"], route_class=GuardedRoute)
@@ -76,8 +78,12 @@ def _subscription(user: str, channel: str, *, subscribed: bool) -> dict[str, Any
 
 @router.put("/api/users/{user:id}/plan", status_code=ACCEPTED, summary="Change a user's plan")
 @access(Role.EDITOR, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.CALLER, cost=1)
-async def put_user_plan(user: User, body: Plan, services: Wired) -> Positions:
-    """The plan decides how often the user's clusters are rebuilt."""
+async def put_user_plan(user: User, body: Plan, services: Wired, feeds: WiredFeeds) -> Positions:
+    """The plan decides how often the user's clusters are rebuilt. It must be one of the policy's."""
+    known = feeds.policy.plans
+    if body.plan not in known:
+        told = f"there is no plan {body.plan!r}; the plans are {', '.join(sorted(known))}"
+        raise UnprocessableError(told, field="plan", reason="unknown_plan")
     return await _write(services, "feeds.plan-changed", {"user_id": user, "plan": body.plan})
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.envelope import iso_or_number
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position, parse_position
 
@@ -124,7 +124,7 @@ def _document(step: Step, effect: Step | None, trace_url: str | None) -> dict[st
         "kind": step.kind,
         "about": step.about,
         "position": step.position or None,
-        "at": None if step.at_ms is None else iso_from_ms(step.at_ms),
+        "at": None if step.at_ms is None else iso_or_number(step.at_ms),
         "delay_ms": delay_ms(step, effect),
         "numbers": dict(step.numbers),
         "missing": step.missing or None,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_INVALID, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
@@ -55,10 +55,15 @@ class LogEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """The offsets of a partition: `low` is the first, `high` one past the last."""
+    """The offsets of a partition: `low` is the first, `high` one past the last.
+
+    `open`: how many offsets after `high` belong to an open transaction or follow the first of one. A reader of committed
+    records gets them when it has ended. Only `readable_ranges` sets it.
+    """
 
     low: int
     high: int
+    open: int = 0
 
 
 def missing_replicas(name: str, replicas: Collection[int], expected: int) -> str | None:
@@ -244,6 +249,10 @@ class Admin:
         """
         return await asyncio.to_thread(self._log_ranges, list(partitions))
 
+    async def readable_ranges(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], LogRange]:
+        """Return the same up to what a reader of committed records can read now; errors as of `log_ranges`."""
+        return await asyncio.to_thread(self._readable_ranges, list(partitions))
+
     async def log_ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """Return one past the last offset of each partition.
 
@@ -285,11 +294,26 @@ class Admin:
             high = self._offsets(partitions, OffsetSpec.latest())
         return {key: LogRange(low[key], high[key]) for key in partitions}
 
-    def _offsets(self, partitions: list[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], int]:
+    def _readable_ranges(self, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], LogRange]:
+        with self.asking("Kafka does not list offsets"):
+            # The stable end first: one that is read later may lie beyond an end that is read before.
+            stable = self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+            whole = self._log_ranges(partitions)
+        return {
+            key: LogRange(one.low, max(one.low, stable[key]), max(0, one.high - max(one.low, stable[key])))
+            for key, one in whole.items()
+        }
+
+    def _offsets(
+        self,
+        partitions: list[tuple[str, int]],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[tuple[str, int], int]:
         """Read offsets; retries temporary errors within the time limit of a request."""
         asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
         for _ in range(int(REQUEST_SECONDS / _AGAIN_SECONDS)):
-            futures = self._admin.list_offsets(asked, request_timeout=REQUEST_SECONDS)
+            futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=REQUEST_SECONDS)
             try:
                 return {(tp.topic, tp.partition): listed(future).offset for tp, future in futures.items()}
             except KafkaException as error:

@@ -18,7 +18,7 @@ from highwater.connectors.kafka.records import Record, record_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.kafka.signals import deferred_signals
 from highwater.schemas.codec import Codec
-from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.envelope import iso_or_number
 from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
 from highwater.schemas.json_events import event_to_json
 from highwater.schemas.positions import Position
@@ -148,7 +148,7 @@ class Decoder:
         """Return a record as JSON: `value`, or `undecodable` with the reason and `bytes_base64`."""
         document: dict[str, Any] = {
             "position": str(record.position),
-            "timestamp": iso_from_ms(record.arrived_ms),
+            "timestamp": iso_or_number(record.arrived_ms),
             "key": text_of(record.key),
             "headers": headers_of(record),
         }

@@ -11,6 +11,8 @@ from highwater.connectors.kafka.registry_http import CONFLICT, RegistryConnectio
 from highwater.schemas.avro_files import schema_text
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import CatalogueMismatchError, ConfigurationError, UnknownSchemaError
+from highwater.schemas.references import REFERENCES_MAX, with_references
+from highwater.schemas.shapes import UnsafeSchemaError
 from highwater.schemas.topics import TOPICS, Topic
 from highwater.streams.access import RegistryAccess
 
@@ -144,7 +146,20 @@ def _text_of(registry: RegistryConnection, schema_id: int) -> str:
     found = registry.find("GET", f"schemas/ids/{schema_id}")
     if found is None or found.get("schemaType", "AVRO") != "AVRO":
         raise UnknownSchemaError(schema_id)
-    return str(found["schema"])
+    referenced: dict[str, str] = {}
+    waiting = list(found.get("references") or ())
+    while waiting:
+        one = waiting.pop()
+        if one["name"] in referenced:
+            continue
+        if len(referenced) == REFERENCES_MAX:
+            raise UnsafeSchemaError(f"the schema refers to more than {REFERENCES_MAX} others")
+        other = registry.find("GET", f"subjects/{_quoted(one['subject'])}/versions/{int(one['version'])}")
+        if other is None:
+            raise UnknownSchemaError(schema_id)
+        referenced[one["name"]] = str(other["schema"])
+        waiting += other.get("references") or ()
+    return with_references(str(found["schema"]), referenced)
 
 
 def _versions_of(registry: RegistryConnection, topic: Topic) -> list[tuple[int, int, str]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from highwater.connectors.kafka.records import Record
 from highwater.connectors.replay.subject import source_of
-from highwater.schemas.envelope import Headers, iso_from_ms
+from highwater.schemas.envelope import Headers, iso_or_number
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic
 from highwater.streams import relay_epochs
@@ -74,7 +74,7 @@ def copy_of(record: Record, partitions: int, source_partitions: int) -> Copy:
         [
             *kept,
             (ORIGIN, str(record.position).encode()),
-            (ORIGIN_TIME, iso_from_ms(record.arrived_ms).encode()),
+            (ORIGIN_TIME, str(iso_or_number(record.arrived_ms)).encode()),
         ],
     )
 

@@ -152,7 +152,10 @@ class Searching:
             yield from self._read(lanes, min(offsets, max(1, ROUND_OFFSETS_MAX // len(lanes))))
             offsets *= 2
         rests = self._lanes.rests()
-        yield self._end(Cursor(rests, self._cursor.total, self._found), reason if rests else "all")
+        left_open = (
+            0 if rests else sum(held.open for held in fetch_ranges(self._client, self._search.topic.name).values())
+        )
+        yield self._end(Cursor(rests, self._cursor.total, self._found), reason if rests else "all", left_open)
 
     @property
     def _found(self) -> int:
@@ -186,7 +189,7 @@ class Searching:
         told = {"event": "progress", "scanned": scanned, "total": total, "found": self._found, "cursor": cursor}
         return line_of(told)
 
-    def _end(self, cursor: Cursor, reason: str) -> bytes:
+    def _end(self, cursor: Cursor, reason: str, left_open: int) -> bytes:
         return line_of(
             {
                 "event": "end",
@@ -197,6 +200,8 @@ class Searching:
                 "read": self._counts.read,
                 "without_answer": self._counts.unanswered,
                 "first_failure": self._counts.first_failure,
+                # Offsets of open transactions, which can be read when they end.
+                "open": left_open,
                 "cursor": cursor.text(self._search) if cursor.spans else None,
             }
         )

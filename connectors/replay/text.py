@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from highwater.connectors.replay.decoding import Decoded
-from highwater.schemas.envelope import Headers, iso_from_ms
+from highwater.schemas.envelope import Headers, iso_or_number
 
 # Characters that JSON escapes: the quote, the backslash and the control characters.
 _IS_ESCAPED = np.isin(np.arange(256), [*range(0x20), *b'"\\'])
@@ -31,14 +31,6 @@ def text_of(raw: bytes | None) -> str | None:
 def headers_of(headers: Headers | None) -> dict[str, str | None]:
     """Return headers as text; of several with one name the last."""
     return {name: text_of(value) for name, value in headers or ()}
-
-
-def iso_or_number(ms: int) -> str | int:
-    """Return a time as ISO 8601; one beyond the year 9999 as a number."""
-    try:
-        return iso_from_ms(ms)
-    except (ValueError, OverflowError, OSError):
-        return ms
 
 
 def base64_of(raw: Any) -> str:

@@ -7,12 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from highwater.connectors.kafka.registry_http import ask
+from highwater.streams.access import RegistryAccess
 from tests.conftest import Stack
-from tests.integration.broker.making import COUNT, NOTE, TEXT, schema
+from tests.integration.broker.making import COUNT, NOTE, TEXT, foreign_topic, schema
 from tests.integration.commands import printed, run
+from tests.integration.connecting import fresh, send
 
 INSIGHTS = "feeds.insight-ingested"
+NOON_MS = 1_794_484_800_000
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +47,71 @@ def test_records_of_others_are_replayed_and_followed(environment: dict[str, str]
     assert json.loads(followed.stdout)["value"] == {"n": 4}
     missing = run(environment, "tail", "feeds.insight-ingestd")
     assert (missing.returncode, f"did you mean {INSIGHTS}" in missing.stderr) == (2, True), missing.stderr
+
+
+def test_the_latest_records_are_found_behind_markers_and_odd_times(
+    stack: Stack, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Offsets of transactions' markers and of aborted records are no records; a time in microseconds is shown as a number."""
+    name, copy = fresh("transactions"), fresh("copies")
+    far = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+    client = {"bootstrap.servers": stack.kafka}
+    admin = AdminClient(client)
+    for future in admin.create_topics([NewTopic(one, 1, 1, config=far) for one in (name, copy)]).values():
+        future.result(30)
+    producer = Producer({**client, "transactional.id": name})
+    producer.init_transactions(30)
+    for number in range(4):
+        producer.begin_transaction()
+        times = {"timestamp": NOON_MS * 1_000} if number == 1 else {}
+        producer.produce(name, b'{"n": %d}' % number, **times)
+        producer.flush(30)
+        if number < 2:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+    for count in (1, 2):
+        found = run(environment, "tail", name, "-n", str(count), "--no-follow", "--json")
+        records = [json.loads(line) for line in found.stdout.splitlines()]
+        assert sorted(one["value"]["n"] for one in records) == [[1], [0, 1]][count - 1], found.stderr
+        assert NOON_MS * 1_000 in [one["timestamp"] for one in records]
+    assert run(environment, "replay", name, "--into", copy).returncode == 0
+    (_, late) = [json.loads(line) for line in run(environment, "replay", copy).stdout.splitlines()]
+    assert late["headers"]["replay_time"] == str(NOON_MS * 1_000)
+    producer.begin_transaction()
+    producer.produce(name, b'{"n": 9}')
+    producer.flush(30)
+    assert send(stack.kafka, name, [(None, b'{"n": 10}')])
+    for command in (("replay", name), ("count", name), ("tail", name, "--no-follow")):
+        found = run(environment, *command)
+        assert (found.returncode, f"{name}/0 has an open transaction at offset 8: 2 offsets" in found.stderr) == (
+            0,
+            True,
+        )
+    producer.abort_transaction(30)
+    for future in admin.delete_topics([name, copy]).values():
+        future.result(30)
+
+
+def test_a_schema_that_refers_to_others_is_read(stack: Stack, environment: dict[str, str]) -> None:
+    """The registry keeps what it refers to as subjects of their own."""
+    access, name = RegistryAccess.required(stack.schema_registry), fresh("references").replace("-", "_")
+    address = {"type": "record", "name": "Address", "namespace": name, "fields": [{"name": "city", "type": "string"}]}
+    order = {
+        "type": "record",
+        "name": "Order",
+        "namespace": name,
+        "fields": [{"name": "to", "type": f"{name}.Address"}],
+    }
+    ask(access, "POST", f"subjects/{name}_address/versions", {"schema": json.dumps(address), "schemaType": "AVRO"})
+    reference = {"name": f"{name}.Address", "subject": f"{name}_address", "version": 1}
+    written = {"schema": json.dumps(order), "schemaType": "AVRO", "references": [reference]}
+    schema_id = ask(access, "POST", f"subjects/{name}-value/versions", written)["id"]
+    with foreign_topic(stack.kafka, name):
+        value = b"\0" + int(schema_id).to_bytes(4, "big") + b"\x08Lund"
+        send(stack.kafka, name, [(None, value)])
+        found = run(environment, "tail", name, "-n", "1", "--no-follow", "--json")
+    assert json.loads(found.stdout)["value"] == {"to": {"city": "Lund"}}, found.stderr
 
 
 def test_records_of_others_are_counted_and_compared(environment: dict[str, str], foreign: str) -> None:

@@ -209,6 +209,8 @@ async def test_a_body_of_another_form_names_its_field(http) -> None:
     """A missing, mistyped or unknown field of a JSON body is a 422 that names it."""
     assert _problem(await http.put("/api/users/u/plan", json={}), 422)["field"] == "plan"
     assert _problem(await http.put("/api/users/u/plan", json={"plan": 3}), 422)["field"] == "plan"
+    unknown = _problem(await http.put("/api/users/u/plan", json={"plan": "gold"}), 422)
+    assert (unknown["field"], "free" in unknown["detail"]) == ("plan", True)
     assert _problem(await http.put("/api/users/u/plan", json={"plan": "pro", "x": 1}), 422)["field"] == "x"
 
 
