@@ -253,8 +253,11 @@ class BatchConsumer:
                 lows = {place: found.low for place, found in ranges.items()}
                 async with transaction(self._context.pool) as tx:
                     stored = await positions.load(tx, self.group, places, topic_ids=self._topic_ids, lows=lows)
-                    lost = await self._lost(stored, ranges)
-                    await truncation.note(tx, self.group, lost, self._context.clock())
+                    suspected = self._suspected(stored, ranges)
+                    if suspected:
+                        stored |= await positions.hold(tx, self.group, suspected, lows=lows)
+                        lost = await self._lost({place: stored[place] for place in suspected})
+                        await truncation.note(tx, self.group, lost, self._context.clock())
                     found = await self._guard.load(tx, {place: one.next for place, one in stored.items()})
                     epochs = await positions.load_epochs(tx, self.group)
             except (UnavailableError, *CONFLICT) as error:
@@ -269,23 +272,26 @@ class BatchConsumer:
             return read, epochs
         return {}, {}
 
-    async def _lost(
-        self, stored: Mapping[Place, Stored], ranges: Mapping[Place, LogRange]
-    ) -> list[tuple[Place, int, int]]:
-        """Return the partitions whose log lost records that this group has stored, with the first of them.
-
-        `ranges` may be older than `stored`: a repair in between has moved the ends and the positions, so a loss is found only
-        in ends that are read after the positions.
-        """
+    def _suspected(self, stored: Mapping[Place, Stored], ranges: Mapping[Place, LogRange]) -> set[Place]:
+        """Return the partitions whose log may have lost records that this group has stored."""
         nexts = {place: one.next for place, one in stored.items()}
-        suspected = truncation.beyond_end(nexts, {place: span.high for place, span in ranges.items()})
-        doubted = self._doubted & stored.keys()
-        spans = await self._context.admin.log_ranges({*suspected, *doubted}) if suspected or doubted else {}
-        ends = truncation.beyond_end(nexts, {place: span.high for place, span in spans.items()})
-        for place in doubted:
-            one, span = stored[place], spans[place]
+        ends = {place: span.high for place, span in ranges.items()}
+        return {*truncation.beyond_end(nexts, ends), *(self._doubted & stored.keys())}
+
+    async def _lost(self, held: Mapping[Place, Stored]) -> list[tuple[Place, int, int]]:
+        """Return which of these partitions have lost records, with the first of them.
+
+        The positions are held, and the ends are read now: a repair that came before has moved both, and one that comes later
+        closes what is noted here. Without this order its partition was stopped again after it.
+        """
+        spans = await self._context.admin.log_ranges(held)
+        ends = truncation.beyond_end(
+            {place: one.next for place, one in held.items()}, {place: span.high for place, span in spans.items()}
+        )
+        for place in self._doubted & held.keys():
+            one, span = held[place], spans[place]
             ends[place] = await asyncio.to_thread(truncation.kept_end, self._context.client, place, one, span)
-        return [(place, end, stored[place].next) for place, end in ends.items() if end < stored[place].next]
+        return [(place, end, held[place].next) for place, end in ends.items() if end < held[place].next]
 
     def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._idle.wait(_HAND_OVER_SECONDS)

@@ -2,6 +2,12 @@
 SELECT topic, partition, topic_id, next, CASE WHEN epoch_at = next THEN leader_epoch END AS leader_epoch
 FROM positions WHERE "group" = $1
 
+-- Positions of a group in some partitions, which nobody moves until the end of the transaction.
+-- name: hold_positions
+SELECT topic, partition, next, CASE WHEN epoch_at = next THEN leader_epoch END AS leader_epoch FROM positions
+WHERE "group" = $1 AND (topic, partition) IN (SELECT * FROM unnest($2::text[], $3::integer[]))
+ORDER BY topic, partition FOR UPDATE
+
 -- name: positions_of_groups
 SELECT "group", topic, partition, next FROM positions WHERE "group" = ANY ($1::text[])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from highwater.connectors.kafka.statements import QUERIES
@@ -71,6 +71,20 @@ async def load(
             found[place] = Stored(lows[place])
             await tx.execute(QUERIES["skip_to"], group, *place, lows[place])
     return found
+
+
+async def hold(
+    tx: Connection, group: str, places: Collection[Place], *, lows: Mapping[Place, int]
+) -> dict[Place, Stored]:
+    """Return the positions of some partitions as they are now; `highwater repair-log` waits until the transaction ends."""
+    fresh = sorted(places)
+    columns = [topic for topic, _ in fresh], [partition for _, partition in fresh]
+    return {
+        (row["topic"], row["partition"]): Stored(
+            row["next"], row["leader_epoch"] if row["next"] > lows[row["topic"], row["partition"]] else None
+        )
+        for row in await tx.fetch(QUERIES["hold_positions"], group, *columns)
+    }
 
 
 async def advance(tx: Connection, group: str, moves: Sequence[Move]) -> None:

@@ -12,6 +12,7 @@ class Statements(TypedDict):
     """Each is the text of a statement."""
 
     positions_of: str
+    hold_positions: str
     positions_of_groups: str
     insert_positions: str
     skip_to: str

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import asyncpg
 import httpx
 import pytest
 
 from highwater.api.chaos.unsynced import lose_unsynced
 from highwater.connectors.feeds.sink_insights import InsightsSink
-from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka import outbox, positions
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.groups import WORKER_KAFKA_GROUP, committed, lags
@@ -24,6 +25,7 @@ from highwater.connectors.kafka.positions import Place, Stored
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.reading import open_reader, read_spans
 from highwater.connectors.kafka.truncation import COMMAND, all_truncations
+from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.repair.repairing import Plan, plan_repairs, repair
 from highwater.connectors.slices import REMAKES
 from highwater.connectors.wiring import Wiring
@@ -199,13 +201,19 @@ async def _is_noted(context: ProcessContext, place: Place) -> bool:
     return any(one.place == place and one.is_open for one in await all_truncations(context.pool))
 
 
-async def test_an_end_from_before_a_repair_is_no_loss(case: Case):
-    """A consumer that read the end of the log just before a repair, and its position after it, reports nothing."""
+async def test_a_loss_is_noted_of_held_positions_and_later_ends(case: Case):
+    """So a consumer that was assigned a partition while it was repaired does not report the loss a second time."""
     case.send(["a", "b"], 0)
-    place = (case.topic, 0)
-    stored = {place: Stored(2)}
-    assert await case.consumer()._lost(stored, {place: LogRange(0, 0)}) == []
-    assert await case.consumer()._lost({place: Stored(3)}, {place: LogRange(0, 0)}) == [(place, 2, 3)]
+    async with running(case.consumer()):
+        await case.all_stored(["a", "b"])
+    place, pool = (case.topic, 0), case.context.pool
+    assert await case.consumer()._lost({place: Stored(2)}) == []
+    assert await case.consumer()._lost({place: Stored(3)}) == [(place, 2, 3)]
+    async with transaction(pool) as tx:
+        held = await positions.hold(tx, case.group, {place}, lows={place: 0})
+        assert held[place].next == 2
+        with pytest.raises(asyncpg.LockNotAvailableError):
+            await pool.execute("SELECT FROM positions WHERE topic = $1 AND partition = 0 FOR UPDATE NOWAIT", case.topic)
 
 
 async def plan_of(case: Case) -> Plan:
