@@ -263,7 +263,7 @@ class Submission:
             self._tell(Fault(source_id, why, source_id))
             if not self.target.asks_full:
                 return
-        self.left_out.update(reason for reason, _ in whole.left_out)
+        self.left_out.update(str(reason) for reason, _ in whole.left_out)
         count = 0
         for number, chunk in enumerate(whole.chunks):
             try:
