@@ -11,10 +11,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from highwater.connectors.models.calls import CallFailedError
+from highwater.connectors.models.opening import context_windows
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.models.answers import UnusableAnswerError, json_object_in
 from highwater.streams.models.completion import cut_off
-from highwater.streams.models.context_windows import ContextWindows, parse_context_windows
 from highwater.streams.models.retries import Failure
 from highwater.streams.retry import MODEL_CALL, RetryPolicy
 from highwater.streams.settings import Settings
@@ -100,6 +100,6 @@ def open_chat_model(settings: Settings) -> ChatModel | None:
         return None
     from highwater.connectors.models.chat_service import ChatEndpoint  # noqa: PLC0415 - its client takes half a second
 
-    windows = ContextWindows(parse_context_windows(settings.llm_context_tokens))
+    windows = context_windows(settings)
     endpoint = ChatEndpoint(settings.llm_url, settings.llm_key, seconds_max=CALL_SECONDS_MAX, windows=windows)
     return ChatModel(endpoint, settings.llm_model)

@@ -100,9 +100,14 @@ class ReasoningFilter:
             return ""
         if not begun.startswith(_REASONING):
             return self._ended(self._held)
-        _, end, answer = begun.partition(_REASONING_END)
+        reasoning, end, answer = begun.partition(_REASONING_END)
         answer = answer.lstrip()
-        return self._ended(answer) if end and answer else ""
+        if end and answer:
+            return self._ended(answer)
+        # Only what may become the end is kept, so that a piece costs its own length, not that of all before it.
+        rest = reasoning.removeprefix(_REASONING)[1 - len(_REASONING_END) :]
+        self._held = f"{_REASONING}{end or rest}"
+        return ""
 
     def rest(self) -> str:
         """Return what was held back when the answer ended; reasoning without an end is not an answer."""
