@@ -86,9 +86,6 @@ class _Consumer(FoldingConsumer):
         self._is_still = asyncio.Event()
         self._is_still.set()
 
-    def _new_consumer_thread(self) -> Any:
-        return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
-
     def stop_flow(self) -> None:
         """Deliver nothing more, including the current fetch."""
         self._stops += 1
@@ -141,15 +138,6 @@ class _Consumer(FoldingConsumer):
         while not self.should_stop and any(agent.is_at_event for agent in self.transport.agents):
             await self._wait_for_ack(timeout=1)
         await self.commit_and_end_transactions()
-
-
-class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
-    """The library's thread, whose client reads no aborted transaction: `highwater repair-log` fills a log with these."""
-
-    def _create_worker_consumer(self, transport: Any) -> Any:
-        made = super()._create_worker_consumer(transport)
-        made._isolation_level = "read_committed"  # noqa: SLF001 (the library sets it for exactly_once only; the version is pinned)
-        return made
 
 
 class _Producer(driver.Producer):  # type: ignore[misc]

@@ -58,10 +58,12 @@ class Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     """The library's client in its thread, which unpacks only a batch per partition and leaves the rest packed.
 
     The library unpacks everything that was fetched: of a backlog of small records that is hundreds of MB per partition.
+    Its client reads no aborted transaction: `highwater repair-log` fills a log with these.
     """
 
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
+        consumer._isolation_level = "read_committed"  # noqa: SLF001 (the library sets it for exactly_once only)
         client = consumer._client  # noqa: SLF001 (the client is not to be had otherwise)
         client.send = partial(refused_as_a_whole, client.send)
         return consumer

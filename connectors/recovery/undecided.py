@@ -20,14 +20,14 @@ from highwater.streams.jobs import usage
 
 def _channel(notes: Noting, key: bytes, row: bytes) -> bytes:
     """Clean only if a channel-dirty published its head, and nothing was retracted: no event says how much of that was
-    published.
+    published. What is published once more is dirty since the last advance, as every channel-dirty says when one arrived.
     """
     channel = decode_channel(row)
     told, _ = notes.get(("dirty", key.decode())) or (0, None)
     if told >= channel.head and not channel.retractions:
         channel.dirty_since = None
     elif channel.dirty_since is None:
-        channel.dirty_since = 0
+        channel.dirty_since = notes.get(("advanced", key.decode()))
     return encode_channel(channel)
 
 

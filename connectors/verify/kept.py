@@ -36,6 +36,7 @@ def note_decisions(notes: Noting, record: Record, event: Event) -> None:
         since = "advanced", advanced["channel_id"], advanced["arrived_at"]
         head, at = notes.get(since) or (advanced["head"], position)
         notes[since] = (min(head, advanced["head"]), at)
+        notes["advanced", advanced["channel_id"]] = advanced["arrived_at"]
     elif dirty := event_of(CHANNEL_DIRTY, topic, event):
         told = notes.get(("dirty", dirty["channel_id"])) or (0, None)
         notes["dirty", dirty["channel_id"]] = max(told, (dirty["head"], position))

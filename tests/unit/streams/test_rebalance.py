@@ -143,6 +143,14 @@ async def test_a_consumer_to_which_nothing_comes_fetches_less_often():
     assert consumer._thread.waits == [0.2] * 21 + [0.8] * 10 + [0.2]
 
 
+def test_the_worker_reads_by_the_thread_that_unpacks_in_batches(monkeypatch: pytest.MonkeyPatch):
+    """Another one would unpack a whole backlog, and take a coordinator that loads for a group without offsets."""
+    consumer = Consumer()
+    consumer.beacon = None
+    monkeypatch.setattr("highwater.streams.folding_consumer.Thread", lambda reader, **_: ("unpacks", reader))
+    assert consumer._new_consumer_thread() == ("unpacks", consumer)
+
+
 @pytest.mark.parametrize(("topic", "is_passed_over"), [("users-changelog", True), ("feeds.channel-advanced", False)])
 async def test_a_changelog_waits_for_its_seek(topic: str, is_passed_over: bool):
     """A fetch from before a rebalance asks for changelogs that recovery has not sought yet; a group without an offset ends it."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from highwater.connectors.kafka.records import Record
+from highwater.connectors.recovery.undecided import settled
 from highwater.connectors.verify.kept import KEPT, kept_differences, note_decisions
 from highwater.schemas.topics import TOPICS
 from highwater.streams.chunks import completion
@@ -54,6 +55,8 @@ async def test_a_channel_is_clean_when_it_was_told_and_dirty_since_an_advance():
     assert other["dirty_since"].found == NOON + 1
     await driver.tick(NOON)
     assert driver.differences("channel_heads") == {}
+    again = settled(driver.notes, "channel_heads", b"c1", encode_channel(Channel(3, None, 1)))
+    assert driver.differences("channel_heads", row=again) == {}
     ahead = driver.differences("channel_heads", row=encode_channel(Channel(4, None)))
     assert ahead["dirty_since"].position.startswith("feeds.channel-dirty/")
 

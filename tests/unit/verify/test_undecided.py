@@ -23,14 +23,14 @@ REQUESTED: dict[Any, Any] = {
     ("told", "channel", "expected"),
     [
         (9, Channel(9, 100), None),  # published: clean, with anything that the agent found
-        (8, Channel(9, None), 0),  # not published: dirty, with anything that the agent found
+        (8, Channel(9, None), 200),  # not published: dirty, with anything that the agent found
         (8, Channel(9, 100), 100),
-        (9, Channel(9, None, 1), 0),  # which retractions were published is in no event
+        (9, Channel(9, None, 1), 200),  # which retractions were published is in no event
     ],
 )
 def test_a_channel_is_clean_if_its_head_was_told(told: int, channel: Channel, expected: int | None) -> None:
-    """Otherwise the next tick publishes it, perhaps once more."""
-    notes = {("dirty", "c1"): (told, "feeds.channel-dirty/0/1")}
+    """Otherwise the next tick publishes it, perhaps once more, as dirty since its last advance."""
+    notes: dict[Any, Any] = {("dirty", "c1"): (told, "feeds.channel-dirty/0/1"), ("advanced", "c1"): 200}
     assert decode_channel(settled(notes, "channel_heads", b"c1", encode_channel(channel))).dirty_since == expected
 
 
