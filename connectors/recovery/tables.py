@@ -119,7 +119,7 @@ async def _recover_partition(
     shadow = await shadow_of(driver, lambda spans: read_in_order(context.client, spans, time_limit), ends)
     recovered = []
     with notes_on_disk() as notes:
-        await _note(context, time_limit, partition, notes)
+        await _note(context, time_limit, partition, inputs, notes)
         for table in lost:
             rows = {key: row for (_, key), row in shadow.rows[table].items() if key not in left.keys[table]}
             made = ((key, settled(notes, table, key, row)) for key, row in rows.items())
@@ -167,11 +167,15 @@ def _require_inputs(inputs: Mapping[Place, LogRange], sources: Mapping[str, Iter
             )
 
 
-async def _note(context: ProcessContext, time_limit: TimeLimit, partition: int, notes: Noting) -> None:
+async def _note(
+    context: ProcessContext, time_limit: TimeLimit, partition: int, inputs: Mapping[Place, LogRange], notes: Noting
+) -> None:
+    """Note what the tables decided, and of their inputs what they have read: a row knows nothing of later ones."""
     counts = await context.admin.partition_counts()
     topics = sorted({topic for kept in KEPT.values() for topic in kept.topics if counts.get(topic, 0) > partition})
     spans = await context.admin.log_ranges([(topic, partition) for topic in topics])
-    async for record in read_all(context.client, spans, time_limit):
+    read = {place: inputs.get(place, span) for place, span in spans.items()}
+    async for record in read_all(context.client, read, time_limit):
         event = await decoded(context, record)
         if event is not None:
             note_decisions(notes, record, event)
