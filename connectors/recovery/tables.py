@@ -18,10 +18,17 @@ from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.recovery.changelogs import recreate_changelogs
 from highwater.connectors.recovery.undecided import settled
-from highwater.connectors.verify.kept import KEPT, note_decisions
-from highwater.connectors.verify.log import decoded, read_all, read_in_order
-from highwater.connectors.verify.notes import Noting, notes_on_disk
-from highwater.connectors.verify.tables import Ends, changelog_of, memory_driver, shadow_of, truncated_topics
+from highwater.connectors.verify.log import read_all, read_in_order
+from highwater.connectors.verify.notes import notes_on_disk
+from highwater.connectors.verify.tables import (
+    Ends,
+    changelog_of,
+    memory_driver,
+    note_spans,
+    shadow_of,
+    spans_of_decisions,
+    truncated_topics,
+)
 from highwater.connectors.verify.time_limits import TimeLimit
 from highwater.schemas.errors import CatalogueMismatchError
 from highwater.schemas.topics import keyed_partitions
@@ -119,7 +126,10 @@ async def _recover_partition(
     shadow = await shadow_of(driver, lambda spans: read_in_order(context.client, spans, time_limit), ends)
     recovered = []
     with notes_on_disk() as notes:
-        await _note(context, time_limit, partition, inputs, notes)
+        # Decisions to their end, and inputs up to where the tables read them: a row knows nothing of later ones.
+        spans = await spans_of_decisions(context, partition)
+        read = {place: inputs.get(place, span) for place, span in spans.items()}
+        await note_spans(context, time_limit, read, notes)
         for table in lost:
             rows = {key: row for (_, key), row in shadow.rows[table].items() if key not in left.keys[table]}
             made = ((key, settled(notes, table, key, row)) for key, row in rows.items())
@@ -165,20 +175,6 @@ def _require_inputs(inputs: Mapping[Place, LogRange], sources: Mapping[str, Iter
             raise CatalogueMismatchError(
                 f"{gone[topic]}, so the rows of {table} cannot be rebuilt; restore Kafka's own data"
             )
-
-
-async def _note(
-    context: ProcessContext, time_limit: TimeLimit, partition: int, inputs: Mapping[Place, LogRange], notes: Noting
-) -> None:
-    """Note what the tables decided, and of their inputs what they have read: a row knows nothing of later ones."""
-    counts = await context.admin.partition_counts()
-    topics = sorted({topic for kept in KEPT.values() for topic in kept.topics if counts.get(topic, 0) > partition})
-    spans = await context.admin.log_ranges([(topic, partition) for topic in topics])
-    read = {place: inputs.get(place, span) for place, span in spans.items()}
-    async for record in read_all(context.client, read, time_limit):
-        event = await decoded(context, record)
-        if event is not None:
-            note_decisions(notes, record, event)
 
 
 async def _write(producer: AsyncProducer, topic: str, partition: int, rows: Iterable[tuple[bytes, bytes]]) -> None:

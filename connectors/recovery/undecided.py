@@ -20,7 +20,7 @@ from highwater.streams.jobs import usage
 
 def _channel(notes: Noting, key: bytes, row: bytes) -> bytes:
     """Clean only if a channel-dirty published its head, and nothing was retracted: no event says how much of that was
-    published. What is published once more is dirty since the last advance, as every channel-dirty says when one arrived.
+    published. A channel that is published again is dirty since its last advance, as if that had just arrived.
     """
     channel = decode_channel(row)
     told, _ = notes.get(("dirty", key.decode())) or (0, None)

@@ -22,7 +22,7 @@ from highwater.connectors.kafka.records import Record
 from highwater.connectors.verify.holes import by_topic, holes_of
 from highwater.connectors.verify.kept import KEPT, kept_differences, note_decisions
 from highwater.connectors.verify.log import decoded, read_all, read_in_order
-from highwater.connectors.verify.notes import notes_on_disk
+from highwater.connectors.verify.notes import Noting, notes_on_disk
 from highwater.connectors.verify.report import Checked, Difference
 from highwater.connectors.verify.rows import ROWS, fields_that_differ
 from highwater.connectors.verify.time_limits import TimeLimit
@@ -157,14 +157,9 @@ async def _compare_kept(
     context: ProcessContext, time_limit: TimeLimit, partition: int, checked: Mapping[str, Checked], live: Live
 ) -> None:
     """Compare what rows keep of decisions at ticks with the events of those decisions; these end after the rows."""
-    counts = await context.admin.partition_counts()
-    topics = sorted({topic for kept in KEPT.values() for topic in kept.topics if counts.get(topic, 0) > partition})
-    spans = await context.admin.log_ranges([(topic, partition) for topic in topics])
+    spans = await spans_of_decisions(context, partition)
     with notes_on_disk() as notes:
-        async for record in read_all(context.client, spans, time_limit):
-            event = await decoded(context, record)
-            if event is not None:
-                note_decisions(notes, record, event)
+        await note_spans(context, time_limit, spans, notes)
         gone = incomplete_topics(spans, await holes_of(context))
         for table, kept in KEPT.items():
             one = checked[table]
@@ -174,6 +169,23 @@ async def _compare_kept(
             for (_, key), row in live[table].items():
                 for difference in kept_differences(notes, table, key, row):
                     one.differs(difference)
+
+
+async def spans_of_decisions(context: ProcessContext, partition: int) -> dict[Place, LogRange]:
+    """Return what the log holds of the events behind what the rows of a partition keep of decisions."""
+    counts = await context.admin.partition_counts()
+    topics = sorted({topic for kept in KEPT.values() for topic in kept.topics if counts.get(topic, 0) > partition})
+    return await context.admin.log_ranges([(topic, partition) for topic in topics])
+
+
+async def note_spans(
+    context: ProcessContext, time_limit: TimeLimit, spans: Mapping[Place, LogRange], notes: Noting
+) -> None:
+    """Note the decisions and advances in these ranges."""
+    async for record in read_all(context.client, spans, time_limit):
+        event = await decoded(context, record)
+        if event is not None:
+            note_decisions(notes, record, event)
 
 
 def incomplete_topics(spans: Mapping[Place, LogRange], holes: Mapping[Place, str]) -> dict[str, str]:
