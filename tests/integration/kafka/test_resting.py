@@ -90,10 +90,13 @@ async def test_a_doorbell_wakes_all_who_read_a_topic_and_nobody_else(drowsy: Cas
 
 
 async def test_the_record_of_one_delays_nobody_elses(stack: Stack, context: ProcessContext):
-    """While a fetch of the bell waits ten seconds at the broker, each of those who wait is woken at once, one after the other."""
+    """While a fetch of the bell waits ten seconds at the broker, each of those who wait is woken at once, one after the other.
+
+    One fetch may begin while the first partitions are started, and waits for those alone: only one of the six may wait for its end.
+    """
     topic, rung = fresh("test.bell"), [threading.Event() for _ in range(6)]
     bell = resting._Bell(context.client, "patient", 10_000)
-    producer = Producer({"bootstrap.servers": stack.kafka})
+    producer, late = Producer({"bootstrap.servers": stack.kafka}), list[int]()
     async with own_topic(context, topic, 4 * len(rung)):
         try:
             for number, ring in enumerate(rung):
@@ -101,8 +104,10 @@ async def test_the_record_of_one_delays_nobody_elses(stack: Stack, context: Proc
             for number, ring in enumerate(rung):
                 producer.produce(topic, b"v", partition=4 * number)
                 producer.flush()
-                # The first fetch may have begun before all were assigned.
-                assert await asyncio.to_thread(ring.wait, 5.0 if number else 60.0), f"{number} is woken"
+                if not await asyncio.to_thread(ring.wait, 5.0):
+                    late.append(number)
+                    assert await asyncio.to_thread(ring.wait, 60.0), f"{number} is woken"
+            assert len(late) <= 1
         finally:
             await asyncio.to_thread(bell.close)
 
