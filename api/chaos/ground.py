@@ -17,10 +17,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
-from urllib.parse import urlsplit
 
 import psutil
 
+from highwater.api.chaos.election import UncleanElection
 from highwater.api.chaos.plan import PROXIED, Kind
 from highwater.api.chaos.proxy import Proxies
 from highwater.api.chaos.unsynced import lose_unsynced, recovery_points
@@ -33,7 +33,8 @@ from highwater.connectors.kafka.memberships import membership
 from highwater.connectors.postgres.pool import Connection, open_connection
 from highwater.connectors.run import CONNECTOR_GROUPS
 from highwater.deploy.local import control
-from highwater.deploy.local.part import STOP_LIMIT, Addresses
+from highwater.deploy.local.kafka import Kafka
+from highwater.deploy.local.part import STOP_LIMIT, Addresses, service_of, with_settings
 from highwater.deploy.local.process import Command, ManagedProcess
 from highwater.deploy.local.stack import LocalStack
 from highwater.deploy.local.state import read_state
@@ -80,13 +81,16 @@ class Stuck(Exception):  # noqa: N818 - what is found, and no failure of the com
 class Ground:
     """The stack; a `with` block starts and ends it."""
 
-    def __init__(self, folder: Path, make_plan: MakePlan, remedies: Remedies, report: Report) -> None:
+    def __init__(
+        self, folder: Path, make_plan: MakePlan, remedies: Remedies, report: Report, *, brokers: int = 1
+    ) -> None:
+        """`brokers`: the number of Kafka's, one of `brokers.CHOICES`."""
         self.folder = folder
         self._remedies = remedies
         self._make_plan = make_plan
         self._report = report
         self._open = contextlib.ExitStack()
-        self.servers = LocalStack(folder / "servers", report=report)
+        self.servers = LocalStack(folder / "servers", report=report, brokers=brokers)
         self._proxies = Proxies()
         self._second: dict[str, ManagedProcess] = {}
         self._roles: dict[str, Role] = {}
@@ -110,25 +114,22 @@ class Ground:
 
     def _start(self, opened: contextlib.ExitStack) -> None:
         ports = self.servers.ports
-        fronts = {name: ports.take(f"proxy_{name}", _PROXY_PORT_FIRST) for name in PROXIED}
-        door = self.servers.put_kafka_behind(fronts["kafka"])
+        proxied = [name for service in PROXIED for name in self.servers.names_of(service)]
+        fronts = {name: ports.take(f"proxy_{name}", _PROXY_PORT_FIRST) for name in proxied}
+        doors = {name: self.servers.put_broker_behind(name, fronts[name]) for name in self.servers.names_of(Kafka.name)}
         opened.enter_context(self.servers)
         opened.enter_context(self._proxies)
         direct = self.servers.addresses
         behind: dict[str, str | None] = dict(direct.by_name())
         for name, front in fronts.items():
-            address = behind[name]
-            assert address is not None
-            port = door if name == "kafka" else urlsplit(address).port
-            assert port is not None
-            self._proxies.add(name, front, port)
-            behind[name] = address.replace(f":{self._port_of(address)}", f":{front}")
+            own, addresses = self.servers.address_of(name), behind[service_of(name)]
+            assert own is not None
+            assert addresses is not None
+            port = self._port_of(own)
+            self._proxies.add(name, front, doors.get(name, port))
+            behind[service_of(name)] = addresses.replace(f":{port}", f":{front}")
         self.settings = read_settings(self._environment(direct))
-        plan = self._planned(
-            Addresses(
-                behind["kafka"], behind["schema_registry"], behind["database"], behind["redis"], behind["redis_cache"]
-            )
-        )
+        plan = self._planned(with_settings(direct, behind, direct.settings))
         self._roles = {role.name: role for role in plan.roles}
         self.api_url = plan.api_url or ""
         opened.callback(self._end_seconds)
@@ -283,11 +284,13 @@ class Ground:
 
     def hinder(self, server: str, fault: Kind) -> None:
         """Inject a network fault between the roles and a server."""
-        self._proxies.begin(server, fault)
+        for name in self.servers.names_of(server):
+            self._proxies.begin(name, fault)
 
     def unhinder(self, server: str) -> None:
         """End the network fault."""
-        self._proxies.end(server)
+        for name in self.servers.names_of(server):
+            self._proxies.end(name)
 
     def set_clock(self, role: str, seconds: int) -> None:
         """Set a role's clock ahead by this many seconds; 0 corrects it."""
@@ -327,6 +330,12 @@ class Ground:
         points = recovery_points(log_dir)
         keep = {place: offset for place, offset in points.items() if place[0] != _OFFSETS_TOPIC}
         return len(lose_unsynced(log_dir, keep))
+
+    def unclean_election(self) -> UncleanElection:
+        """Return an election that takes from every topic what one broker has missed. The offsets of groups stay, as in a power
+        loss.
+        """
+        return UncleanElection(self.servers, self.settings.kafka_client(), keeping=(_OFFSETS_TOPIC,))
 
     def start_second(self, name: str) -> str:
         """Start another process of a role, with its own folder and port; return where it listens."""
