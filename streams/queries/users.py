@@ -1,0 +1,36 @@
+"""Users of queries: any id as elsewhere, and the UUID by which their rows are found.
+
+Invariant: a UUID is its own key, so that rows of users with UUIDs are as they always were; the key of another id depends
+on the id alone.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid5
+
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.checks import check_id, is_uuid
+
+# Any constant, but it must never change.
+_TEXTS = UUID("c4a0f9f1-6d4e-4b0b-8f0a-3f6f2f9f1b52")
+
+
+def user_key(user_id: str) -> str:
+    """Return the UUID by which rows of queries name a user: the id itself, or one made of it (RFC 9562, version 5)."""
+    return user_id if is_uuid(user_id) else str(uuid5(_TEXTS, user_id))
+
+
+def text_id(user_id: str) -> str | None:
+    """Return the id of a user that is no UUID; None for one that is."""
+    return None if is_uuid(user_id) else user_id
+
+
+def check_user_id(name: str, value: str) -> None:
+    """Check that an id of a user is one; a UUID in its canonical form, so that one user has one id.
+
+    Raises:
+        InvalidEventError: it is not.
+    """
+    check_id(name, value)
+    if is_uuid(value.lower()) and not is_uuid(value):
+        raise InvalidEventError("bad_uuid", f"{name} is a UUID that is not in lower case", field=name)
