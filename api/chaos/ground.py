@@ -55,6 +55,7 @@ TICK_SECONDS = 1.0
 # Searched upwards; next to the servers' default ports, and below the kernel's ephemeral ports.
 _PROXY_PORT_FIRST = 19_092
 _LOOK_SECONDS = 0.1
+_LOSS_LOOK_SECONDS = 2.0
 _OFFSETS_TOPIC = "__consumer_offsets"
 START_SECONDS_MAX = 240.0
 _KILLED_SECONDS_MAX = 10.0
@@ -96,6 +97,7 @@ class Ground:
         self._roles: dict[str, Role] = {}
         self._environments: dict[str, dict[str, str]] = {}  # of the roles, which read them at each start
         self._failure: BaseException | None = None
+        self._elections, self._looked_at = 0, 0.0
         self.moved: dict[str, str] = {}  # new positions by former ones, after all repairs of the log
         self.settings: Settings = read_settings({})
         self.data_dir = folder / "roles"
@@ -191,12 +193,21 @@ class Ground:
         """
         deadline = time.monotonic() + seconds
         while not (found := condition()):
+            self._repair_what_is_found()
             if self._failure is not None:
                 raise Stuck(f"the supervisor ended: {self._failure}") from self._failure
             if time.monotonic() > deadline:
                 raise Stuck(f"after {seconds:.0f} s: {what}; {self.why_not_ready()}")
             time.sleep(_LOOK_SECONDS)
         return found
+
+    def _repair_what_is_found(self) -> None:
+        """Do what an operator does after an election: a topic that nobody reads shows its loss only when it is written to."""
+        if self._elections and time.monotonic() > self._looked_at + _LOSS_LOOK_SECONDS:
+            self._looked_at = time.monotonic()
+            with contextlib.suppress(UnavailableError):
+                if self.asked(truths.open_losses):
+                    self._repair()
 
     def is_ready(self) -> bool:
         """Return whether every service and role is ready."""
@@ -335,6 +346,7 @@ class Ground:
         """Return an election that takes from every topic what one broker has missed. The offsets of groups stay, as in a power
         loss.
         """
+        self._elections += 1
         return UncleanElection(self.servers, self.settings.kafka_client(), keeping=(_OFFSETS_TOPIC,))
 
     def start_second(self, name: str) -> str:
@@ -381,13 +393,12 @@ class Ground:
 
     def repair_log(self) -> None:
         """Run `highwater repair-log --execute`, again while a server does not answer."""
+        self.until(lambda: is_answered(self._repair), "the log is not repaired", START_SECONDS_MAX)
 
-        def is_repaired() -> bool:
-            moved = self._remedies.repair_log(self.settings)
-            self.moved = {**{before: moved.get(now, now) for before, now in self.moved.items()}, **moved}
-            return True
-
-        self.until(lambda: is_answered(is_repaired), "the log is not repaired", START_SECONDS_MAX)
+    def _repair(self) -> bool:
+        moved = self._remedies.repair_log(self.settings)
+        self.moved = {**{before: moved.get(now, now) for before, now in self.moved.items()}, **moved}
+        return True
 
     def _clock_file(self, role: str) -> Path:
         return self.folder / f"clock-{role}"

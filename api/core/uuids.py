@@ -26,7 +26,7 @@ def canonical_user(name: str, text: str) -> str:
     """Return the id of a user: a UUID in lower case, any other id as it is.
 
     Raises:
-        UnprocessableError: it is no id; `name` is the field at fault.
+        UnprocessableError: it is not a valid id; `name` is the field at fault.
     """
     lower = text.lower()
     if is_uuid(lower):

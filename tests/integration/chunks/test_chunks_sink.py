@@ -203,7 +203,7 @@ async def test_a_namespace_that_is_given_documents_has_no_life(document: Documen
 
 
 async def test_a_namespace_that_was_opened_stays_open(document: Document):
-    """From the first such chunk on, whatever comes later."""
+    """From the first such chunk on; later chunks do not change that."""
 
     async def openness() -> tuple[bool, bool]:
         row = await document.context.pool.fetchrow(
