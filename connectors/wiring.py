@@ -104,8 +104,8 @@ class Wiring:
         return self._producer
 
     def _note_given_again(self, place: Place, again: LogRange, given: Mapping[Place, int]) -> None:
-        """Store that a log gave offsets a second time: of a topic that only the worker reads, or nobody, nobody else notices it.
-        What it lost of other partitions that this process wrote to is stored as well.
+        """Store that a log gave offsets a second time. Of a topic without readers, or with the worker alone, only this process
+        notices it; what other partitions lost that this process wrote to is stored as well.
         """
         task = asyncio.create_task(self._note({place: again}, given), name="given-again")
         self._noting.add(task)

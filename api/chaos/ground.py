@@ -202,7 +202,7 @@ class Ground:
         return found
 
     def _repair_what_is_found(self) -> None:
-        """Do what an operator does after an election: a topic that nobody reads shows its loss only when it is written to."""
+        """Do what an operator does after an election: a topic without readers shows its loss only when it is written to."""
         if self._elections and time.monotonic() > self._looked_at + _LOSS_LOOK_SECONDS:
             self._looked_at = time.monotonic()
             with contextlib.suppress(UnavailableError):

@@ -189,7 +189,7 @@ def is_same(
 
 
 def _cluster_of(stored: Mapping[str, Any]) -> Cluster:
-    # A version that an older release stored has no themes, its labels have no author, and when its insights arrived is not known.
+    # A version that an older release stored has no themes, its labels have no author, and when its insights arrived is unknown.
     values = {one.name: stored[one.name] for one in fields(Cluster) if one.name in stored or one.name not in _LATER}
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     positions = tuple((x, y) for x, y in stored["positions"])

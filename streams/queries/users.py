@@ -21,7 +21,7 @@ def user_key(user_id: str) -> str:
 
 
 def text_id(user_id: str) -> str | None:
-    """Return the id of a user that is no UUID; None for one that is."""
+    """Return an id that is not a UUID; None for a UUID."""
     return None if is_uuid(user_id) else user_id
 
 
