@@ -29,11 +29,12 @@ Place = tuple[str, int]  # topic, partition
 # A broker that sends nothing for this long, though it reported more records, is unavailable.
 SILENCE_SECONDS = 15.0
 _POLL_SECONDS = 0.2
-_POLLS_SILENT_MAX = int(SILENCE_SECONDS / _POLL_SECONDS)
 
 
-def open_reader(client: Mapping[str, str], *, fetch_bytes: int = DEAD_LETTER_BYTES_MAX) -> Consumer:
-    """Open a consumer that joins no group and commits nothing; librdkafka requires a group name anyway."""
+def open_reader(
+    client: Mapping[str, str], *, fetch_bytes: int = DEAD_LETTER_BYTES_MAX, more: Mapping[str, Any] | None = None
+) -> Consumer:
+    """Open a consumer that joins no group and commits nothing; librdkafka requires a group name anyway. `more`: settings."""
     with deferred_signals():
         return Consumer(
             {
@@ -47,11 +48,18 @@ def open_reader(client: Mapping[str, str], *, fetch_bytes: int = DEAD_LETTER_BYT
                 "fetch.message.max.bytes": fetch_bytes,
                 "fetch.wait.max.ms": 100,
                 "queued.max.messages.kbytes": 32 * 1024,
+                **(more or {}),
             }
         )
 
 
-def read_spans(consumer: Consumer, spans: Mapping[Place, LogRange], *, first_only: bool = False) -> Iterator[Record]:
+def read_spans(
+    consumer: Consumer,
+    spans: Mapping[Place, LogRange],
+    *,
+    first_only: bool = False,
+    silence_seconds: float = SILENCE_SECONDS,
+) -> Iterator[Record]:
     """Yield every record of each partition's span, or its first; partitions are not ordered among themselves.
 
     Raises:
@@ -66,8 +74,8 @@ def read_spans(consumer: Consumer, spans: Mapping[Place, LogRange], *, first_onl
         message = consumer.poll(_POLL_SECONDS)
         if message is None:
             silent_polls += 1
-            if silent_polls > _POLLS_SILENT_MAX:
-                raise UnavailableError(f"Kafka sent nothing for {SILENCE_SECONDS:.0f} s")
+            if silent_polls * _POLL_SECONDS > silence_seconds:
+                raise UnavailableError(f"Kafka sent nothing for {silence_seconds:.0f} s")
             continue
         silent_polls = 0
         place = (message.topic(), message.partition())
