@@ -84,3 +84,9 @@ def _print_group(one: Mapping[str, Any]) -> None:
         for part in one["partitions"]
     ]
     print_table(columns, rows, right=["partition", "reads from", "end", "behind"])
+    without = sum(part["next"] is None for part in one["partitions"])
+    if without and one["auto_offset_reset"] == "unknown":
+        click.echo(
+            f"{counted(without, 'partition')} without a commit, counted from the first record;"
+            " a consumer with auto.offset.reset=latest skips what was written before it starts"
+        )
