@@ -18,7 +18,7 @@ from highwater.connectors.kafka.records import Record, record_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.kafka.signals import deferred_signals
 from highwater.schemas.codec import Codec
-from highwater.schemas.envelope import iso_or_number
+from highwater.schemas.envelope import Headers, iso_or_number
 from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
 from highwater.schemas.json_events import event_to_json
 from highwater.schemas.positions import Position
@@ -138,13 +138,14 @@ class Decoder:
         codec = await registry.codec([] if known is None else [known])
         return (_ForeignDecoder if known is None else cls)(topic, codec, registry)
 
-    def decode(self, value: bytes | None) -> dict[str, Any]:
+    def decode(self, value: bytes | None, headers: Headers | None = None) -> dict[str, Any]:
         """Return the event as JSON.
 
         Raises:
             InvalidEventError: the bytes are not an event of the topic.
             UnknownSchemaError: they name a schema that the registry does not have.
         """
+        del headers  # our events name their schema in the value
         try:
             event = self._codec.decode(self._topic, value)
         except UnknownSchemaError as error:
@@ -161,7 +162,7 @@ class Decoder:
             "headers": headers_of(record),
         }
         try:
-            document["value"] = self.decode(record.value)
+            document["value"] = self.decode(record.value, record.headers)
         except (InvalidEventError, UnknownSchemaError) as error:
             document["undecodable"] = str(error)
             document["bytes_base64"] = None if record.value is None else base64.b64encode(record.value).decode()
@@ -175,8 +176,8 @@ class _ForeignDecoder(Decoder):
         super().__init__(topic, codec, registry)
         self._values = ForeignValues(lambda schema_id: asyncio.run(registry.text_of(schema_id)))
 
-    def decode(self, value: bytes | None) -> dict[str, Any]:
-        return cast("dict[str, Any]", None if value is None else self._values.value(value))
+    def decode(self, value: bytes | None, headers: Headers | None = None) -> dict[str, Any]:
+        return cast("dict[str, Any]", None if value is None else self._values.value(value, headers))
 
 
 def text_of(raw: bytes | None) -> str | None:
