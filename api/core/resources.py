@@ -146,7 +146,7 @@ async def known(services: Services, resource: Resource[T], identifier: str) -> T
     """Return the resource with this id as it is stored, or as its event creates it while its sink is behind.
 
     Raises:
-        NotYetError: the rest of the log could not be read in time, so it is not known whether it exists.
+        NotYetError: the rest of the log could not be read in time, so whether it exists is unknown.
         UnavailableError: PostgreSQL or Kafka is unavailable.
     """
     assert resource.read is not None

@@ -26,14 +26,14 @@ from highwater.connectors.kafka.records import Event, Record
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.kafka.statements import QUERIES
 from highwater.connectors.kafka.unread import UnreadIds, open_unread_reader
-from highwater.connectors.postgres.pool import fetched
+from highwater.connectors.postgres.pool import READ_SECONDS_MAX, fetched
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
 from highwater.schemas.topics import TOPICS
 from highwater.streams.clock import monotonic_seconds
 
-# As long as a read with `X-Min-Position` waits by default. In it some 100,000 records are read.
-SECONDS_MAX = 2.0
+# In this time some 300,000 records are read on an idle machine.
+SECONDS_MAX = READ_SECONDS_MAX
 
 T = TypeVar("T")
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -130,7 +130,7 @@ class Unstored:
         if not is_whole:
             raise NotYetError(
                 f"{group_of(creation.topic)} is behind, and the rest of {creation.topic} could not be read within"
-                f" {SECONDS_MAX:g} s: it is not known whether {identifier} exists. Try again"
+                f" {SECONDS_MAX:g} s: whether {identifier} exists is unknown. Try again"
             )
         return None
 
@@ -174,7 +174,7 @@ class Unstored:
         return None if event is None else event.get(field)
 
     def _decoded(self, record: Record) -> dict[str, Any] | None:
-        """Return the event in a record; None if it is none, which its sink finds, too."""
+        """Return the event in a record; None if the bytes are not an event of the topic."""
         codec = self._codec.require()
         try:
             try:

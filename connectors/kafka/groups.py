@@ -37,7 +37,7 @@ ALL_POSITIONS = 'SELECT "group", topic, partition, topic_id, next FROM positions
 class Standing:
     """The place of a group in one partition; `next` None = it has no position there, and is counted from the first record.
 
-    A group of ours begins there; one of another application as its consumers' `auto.offset.reset` says.
+    Our groups begin there; a group of another application begins as its consumers' `auto.offset.reset` says.
     """
 
     topic: str

@@ -26,7 +26,7 @@ _PROCESSED_IDS_MAX = 1_000
 def open_unread_reader(client: Mapping[str, str]) -> Consumer:
     """Open a reader for one read, also of what follows the first record of an open transaction.
 
-    A second read with the same consumer waits up to a second, until its connection next looks for partitions to fetch; a
+    A second read with the same consumer waits up to a second, until its connection next checks which partitions to fetch; a
     new consumer has read a record after 4 ms (11 at most, of 20).
     """
     return open_reader(client, more={"fetch.wait.max.ms": 5, "isolation.level": "read_uncommitted"})

@@ -52,7 +52,7 @@ def check_chunks_event(topic: str, event: Mapping[str, Any]) -> None:
 
 
 def check_ingest(_topic: str, event: Mapping[str, Any]) -> None:
-    """Check the fields of `IDENTITY`: with them an event belongs to an ingest, whatever else is wrong with it.
+    """Check the fields of `IDENTITY`: with them an event belongs to an ingest, even if the rest is invalid.
 
     Raises:
         InvalidEventError: one is invalid.
