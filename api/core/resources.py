@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import asyncpg
@@ -103,7 +104,7 @@ _JOB_TOPICS: frozenset[str] = frozenset(
 _RUN_TOPICS: frozenset[str] = frozenset(
     {QUERY_SUBMITTED, RUN_CONTROLLED, STAGE_REQUESTED, INSIGHT_RETRACTED, INGEST_DECIDED, USER_ERASED}
 )
-_SUBMITTED_JOB = Creation(JOB_SUBMITTED, "job_id", check_jobs_event, job_reads.accepted)
+_SUBMITTED_JOB = Creation(JOB_SUBMITTED, itemgetter("job_id"), check_jobs_event, job_reads.accepted)
 JOB: Resource[JobRead] = Resource(OwnedBy.JOB, _job, _of_both, _JOB_TOPICS, (_SUBMITTED_JOB,))
 DECK: Resource[Presentation] = Resource(OwnedBy.DECK, job_reads.presentation, _of_both, _JOB_TOPICS | {INGEST_DECIDED})
 # The same decks, read without their slides.
@@ -115,8 +116,8 @@ RUN: Resource[Run] = Resource(
     _of_user,
     _RUN_TOPICS,
     (
-        Creation(QUERY_SUBMITTED, "request_id", check_queries_event, query_reads.accepted),
-        Creation(RUN_CONTROLLED, "new_request_id", check_queries_event, query_reads.restarted),
+        Creation(QUERY_SUBMITTED, itemgetter("request_id"), check_queries_event, query_reads.accepted),
+        Creation(RUN_CONTROLLED, itemgetter("new_request_id"), check_queries_event, query_reads.restarted),
     ),
 )
 RUN_HISTORY: Resource[RunHistory] = Resource(
@@ -125,16 +126,16 @@ RUN_HISTORY: Resource[RunHistory] = Resource(
     _of_user,
     _RUN_TOPICS | {PIPELINE_STAGE, RUN_ARCHIVED},
     (
-        Creation(QUERY_SUBMITTED, "request_id", check_queries_event, query_reads.accepted_history),
-        Creation(RUN_CONTROLLED, "new_request_id", check_queries_event, query_reads.restarted_history),
+        Creation(QUERY_SUBMITTED, itemgetter("request_id"), check_queries_event, query_reads.accepted_history),
+        Creation(RUN_CONTROLLED, itemgetter("new_request_id"), check_queries_event, query_reads.restarted_history),
     ),
 )
 
 
 # The first event of an ingest, a chunk or its end; its route reads a stored one by pages.
 INGEST_CREATED_BY: tuple[Creation[Ingest], ...] = (
-    Creation(CHUNK_SUBMITTED, "ingest_id", check_ingest, chunk_reads.accepted),
-    Creation(INGEST_FINISHED, "ingest_id", check_ingest, chunk_reads.accepted),
+    Creation(CHUNK_SUBMITTED, itemgetter("ingest_id"), check_ingest, chunk_reads.accepted),
+    Creation(INGEST_FINISHED, itemgetter("ingest_id"), check_ingest, chunk_reads.accepted),
 )
 # Read by its route: it belongs to each organization that has uploaded it.
 BLOB: Resource[OwnedBlob] = Resource(OwnedBy.BLOB, None, lambda found: Owner(None, found.organization_id))

@@ -39,17 +39,23 @@ T = TypeVar("T")
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 
-@dataclass(frozen=True, slots=True)
-class Creation(Generic[T]):
-    """The events that create resources of a kind.
+@dataclass(frozen=True)
+class Naming:
+    """The events of a topic that name resources.
 
-    `id_field` names the resource; `check` raises an `InvalidEventError` for an event that its sink will refuse; `value`
-    is the resource as it is shown until its sink has stored it.
+    `id_of` returns the id that an event names, None if it names none; `check` raises an `InvalidEventError` for an event
+    that its sink will refuse.
     """
 
     topic: str
-    id_field: str
+    id_of: Callable[[Any], str | None]
     check: Callable[[str, Any], None]
+
+
+@dataclass(frozen=True)
+class Creation(Naming, Generic[T]):
+    """The events that create resources; `value` is one as it is shown until its sink has stored it."""
+
     value: Callable[[Pool, Event[Any]], Awaitable[T]]
 
 
@@ -103,9 +109,9 @@ class Unstored:
         self._registry = registry
         # One at a time: each read takes a consumer, and its records take the processor.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="unstored")
-        self._unread: dict[tuple[str, str], _Unread] = {}
+        self._unread: dict[str, _Unread] = {}
 
-    async def event(self, creation: Creation[Any], identifier: str) -> Event[Any] | None:
+    async def event(self, naming: Naming, identifier: str) -> Event[Any] | None:
         """Return the first event that names an id and that its sink has not processed; None if there is none.
 
         Raises:
@@ -113,23 +119,22 @@ class Unstored:
             UnavailableError: PostgreSQL or Kafka is unavailable.
         """
         self._kafka.require()
-        key = creation.topic, creation.id_field
-        if key not in self._unread:
-            ids = UnreadIds(creation.topic, lambda record: self._id_in(record, creation.id_field))
-            self._unread[key] = _Unread(ids, lambda: self._measure(creation.topic))
-        topic = self._unread[key]
+        if naming.topic not in self._unread:
+            ids = UnreadIds(naming.topic, lambda record: self._id_in(record, naming))
+            self._unread[naming.topic] = _Unread(ids, lambda: self._measure(naming.topic))
+        topic = self._unread[naming.topic]
         try:
             async with asyncio.timeout(SECONDS_MAX):
                 unread, is_whole = await topic.read(lambda spans: self._run(self._read, topic.ids, spans))
                 if unread:
-                    found: Event[Any] | None = await self._run(self._first, creation, identifier, topic.ids, unread)
+                    found: Event[Any] | None = await self._run(self._first, naming, identifier, topic.ids, unread)
                     if found is not None:
                         return found
         except TimeoutError:
             is_whole = False
         if not is_whole:
             raise NotYetError(
-                f"{group_of(creation.topic)} is behind, and the rest of {creation.topic} could not be read within"
+                f"{group_of(naming.topic)} is behind, and the rest of {naming.topic} could not be read within"
                 f" {SECONDS_MAX:g} s: whether {identifier} exists is unknown. Try again"
             )
         return None
@@ -156,22 +161,22 @@ class Unstored:
         return ids.read(self._client, unread, monotonic_seconds() + SECONDS_MAX)
 
     def _first(
-        self, creation: Creation[Any], identifier: str, ids: UnreadIds, unread: dict[Place, LogRange]
+        self, naming: Naming, identifier: str, ids: UnreadIds, unread: dict[Place, LogRange]
     ) -> Event[Any] | None:
         for position in ids.positions(identifier, unread):
             with closing(open_unread_reader(self._client)) as reader:
                 record = read_record(reader, position)
             event = None if record is None else self._decoded(record)
-            if record is None or event is None or event.get(creation.id_field) != identifier:
+            if record is None or event is None or naming.id_of(event) != identifier:
                 continue
             with suppress(InvalidEventError):
-                creation.check(creation.topic, event)
+                naming.check(naming.topic, event)
                 return Event(record, event)
         return None
 
-    def _id_in(self, record: Record, field: str) -> str | None:
+    def _id_in(self, record: Record, naming: Naming) -> str | None:
         event = self._decoded(record)
-        return None if event is None else event.get(field)
+        return None if event is None else naming.id_of(event)
 
     def _decoded(self, record: Record) -> dict[str, Any] | None:
         """Return the event in a record; None if the bytes are not an event of the topic."""
