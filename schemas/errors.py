@@ -87,6 +87,10 @@ class UnknownSchemaError(HighwaterError):
         self.schema_id = schema_id
 
 
+class UnknownSchemaGuidError(HighwaterError):
+    """A header names a schema by a GUID that the registry does not have. The value is shown as bytes."""
+
+
 def leaves(error: BaseException) -> list[BaseException]:
     """Return the single errors in a group, however deep; any other error itself."""
     if not isinstance(error, BaseExceptionGroup):

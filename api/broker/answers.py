@@ -51,7 +51,10 @@ class TopicPartition(TypedDict):
 
 
 class TopicReader(TypedDict):
-    """A consumer group of a topic. `group`: its name in the catalogue, or Kafka's; `lag`: events that it has not read."""
+    """A consumer group of a topic. `group`: its name in the catalogue, or Kafka's; `lag`: events that it has not read.
+
+    `lag` counts a partition without a commit from its first record.
+    """
 
     group: str
     kafka_group: str
@@ -102,7 +105,7 @@ class BrokerTopic(TypedDict):
 class ListedGroup(TypedDict):
     """A consumer group. `group`: its name in the catalogue, or Kafka's. `state`: as Kafka reports it; `dead`: unknown to Kafka.
 
-    `lag`: events that it has not read; null: it has committed no offset.
+    `lag`: events that it has not read, in all partitions of its topics; null: it has committed no offset.
     """
 
     group: str
@@ -136,7 +139,7 @@ class GroupMember(TypedDict):
 
 
 class GroupPartition(TypedDict):
-    """The position of a group in a partition. `next` null: it has not read the partition; `member`: the client that reads it.
+    """The position of a group in a partition. `next` null: it has no commit there; `member`: the client that reads it.
 
     `stopped`: why its consumer stopped this partition, if it did.
     """
@@ -151,16 +154,21 @@ class GroupPartition(TypedDict):
 
 
 class ConsumerGroup(ListedGroup):
-    """A consumer group with its members and positions. `coordinator`: the broker that manages it."""
+    """A consumer group with its members and positions. `coordinator`: the broker that manages it.
+
+    `auto_offset_reset`: where it begins in a partition without a commit (`next` null). `unknown`: its consumers decide, and
+    Kafka does not report it; `lag` then counts from the first record of the partition.
+    """
 
     assignor: str
     coordinator: str | None
+    auto_offset_reset: Literal["earliest", "unknown"]
     members: list[GroupMember]
     partitions: list[GroupPartition]
 
 
 class ResetPartition(TypedDict):
-    """A partition of a reset. `before` null: the group had not read there."""
+    """A partition of a reset. `before` null: the group had no commit there."""
 
     topic: str
     partition: int

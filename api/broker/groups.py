@@ -16,6 +16,7 @@ from highwater.connectors.kafka.memberships import (
     committed_in,
     listed_groups,
     membership,
+    standings_by_group,
 )
 from highwater.connectors.kafka.reading import Place
 from highwater.connectors.kafka.resetting import (
@@ -81,11 +82,8 @@ async def _lags_of_others(sources: Sources, groups: Sequence[str]) -> dict[str, 
     counts = await sources.admin.partition_counts()
     places = [(topic, number) for topic, count in counts.items() for number in range(count)]
     committed = await committed_in(sources.client, groups[:GROUPS_ASKED_MAX], places)
-    ends = await sources.admin.log_ends({place for offsets in committed.values() for place in offsets})
-    return {
-        group: sum(max(0, ends[place] - offset) for place, offset in offsets.items())
-        for group, offsets in committed.items()
-    }
+    found = await standings_by_group(sources.admin, committed)
+    return {group: sum(one.events for one in rows) for group, rows in found.items()}
 
 
 async def one_group(sources: Sources, named: str) -> ConsumerGroup:
@@ -113,6 +111,7 @@ def document_of(group: GroupName, rows: Sequence[Standing], found: Membership) -
         **_listed(group, {found.kafka_group: found.state}, lag_of(rows)),
         "assignor": found.assignor,
         "coordinator": found.coordinator,
+        "auto_offset_reset": "earliest" if group.is_own else "unknown",
         "members": [
             {
                 "member_id": one.member_id,

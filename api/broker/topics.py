@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from highwater.api.broker.answers import BrokerTopic, ListedTopic, SchemaVersionName, TopicReader, TopicSchema
 from highwater.api.broker.naming import catalogued, kind_of, subsystem_of
 from highwater.api.broker.sources import Sources
 from highwater.api.core.errors import NotFoundError
-from highwater.connectors.kafka.groups import catalogued_groups, kafka_group_of, standings
+from highwater.connectors.kafka.groups import Standing, catalogued_groups, kafka_group_of, standings
 from highwater.connectors.kafka.inspection import TopicFacts, TopicSummary, described_topic, listed_topics
 from highwater.connectors.kafka.memberships import GROUPS_ASKED_MAX, committed_in, listed_groups
-from highwater.connectors.kafka.reading import Place
 from highwater.connectors.kafka.subjects import Subject, described_subject
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, Topic, dead_letter_topic
 
@@ -115,13 +114,9 @@ async def _readers(sources: Sources, facts: TopicFacts) -> list[TopicReader]:
             found.append({"group": group, "kafka_group": kafka_group_of(group), "is_catalogued": True, "lag": lag})
     ours = {kafka_group_of(group) for group in catalogued_groups()}
     others = [one.kafka_group for one in await listed_groups(sources.admin) if one.kafka_group not in ours]
-    highs = {(facts.name, one.partition): one.range.high for one in facts.partitions if one.range is not None}
-    committed = await committed_in(client, others[:GROUPS_ASKED_MAX], highs)
+    ranges = {(facts.name, one.partition): one.range for one in facts.partitions if one.range is not None}
+    committed = await committed_in(client, others[:GROUPS_ASKED_MAX], ranges)
     for name, offsets in committed.items():
-        found.append({"group": name, "kafka_group": name, "is_catalogued": False, "lag": lag_of(highs, offsets)})
+        lag = sum(Standing(*place, offsets.get(place), held).events for place, held in ranges.items())
+        found.append({"group": name, "kafka_group": name, "is_catalogued": False, "lag": lag})
     return sorted(found, key=lambda one: (not one["is_catalogued"], one["group"]))
-
-
-def lag_of(highs: Mapping[Place, int], offsets: Mapping[Place, int]) -> int:
-    """Count the events after the committed offsets; partitions without an offset are not counted."""
-    return sum(max(0, highs[place] - offset) for place, offset in offsets.items())

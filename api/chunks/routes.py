@@ -23,11 +23,11 @@ from highwater.api.core.auth import Role
 from highwater.api.core.conditional import Version
 from highwater.api.core.errors import UnprocessableError
 from highwater.api.core.freshness import WRITE_WAIT_MS
-from highwater.api.core.guard import Called, GuardedRoute
+from highwater.api.core.guard import Called, Caller, GuardedRoute
 from highwater.api.core.openapi import ID, NOT_MODIFIED
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, foreign_cursor, page_of
 from highwater.api.core.publishing import NotTakenError
-from highwater.api.core.resources import no_ingest
+from highwater.api.core.resources import INGEST_CREATED_BY, namespace_is_open, no_ingest
 from highwater.api.core.services import Services, Wired
 from highwater.connectors.chunks import read_model as chunk_reads
 from highwater.connectors.chunks.read_model import FIRST_PLACE, Failure, Ingest, SourceIngest
@@ -198,12 +198,37 @@ async def get_ingest(
     check_id("ingest_id", ingest_id)
     after = FIRST_PLACE if cursor is None else _source_place(cursor)
     await services.fresh(request, INGEST_TOPICS)
-    await called.ingest(ingest_id)
-    found = await chunk_reads.ingest(services.database.require(), ingest_id, after, limit + 1)
+    found = await _stored(called, services, ingest_id, after, limit + 1)
+    if found is None:
+        found = await _accepted(called, services, ingest_id)
+    if found is None:  # it may have been stored since the first read
+        found = await _stored(called, services, ingest_id, after, limit + 1)
     if found is None:
         raise no_ingest(ingest_id)
     version = Version("ingest", found.version, found.caused_by)
     return conditional.answer_version(request, "ingest", ingest_document(found, limit), version, services.clock())
+
+
+async def _stored(
+    called: Caller, services: Services, ingest_id: str, after: tuple[str, str, str], limit: int
+) -> Ingest | None:
+    await called.ingest(ingest_id)
+    return await chunk_reads.ingest(services.database.require(), ingest_id, after, limit)
+
+
+async def _accepted(called: Caller, services: Services, ingest_id: str) -> Ingest | None:
+    """Return an ingest of which nothing is stored yet, for a caller that may read the namespace of its first event.
+
+    Raises:
+        NotFoundError: the namespace is closed.
+    """
+    for creation in INGEST_CREATED_BY:
+        event = await services.unstored.event(creation, ingest_id)
+        if event is not None:
+            if not called.is_operator and not await namespace_is_open(services, event.value["ns"]):
+                raise no_ingest(ingest_id)
+            return await creation.value(services.database.require(), event)
+    return None
 
 
 def _source_place(cursor: str) -> tuple[str, str, str]:

@@ -119,11 +119,9 @@ def _told(found: Iterator[Difference], top: int) -> dict[str, Any]:
 
 def _plain(pair: tuple[Any, Any]) -> Any:
     """Return both values in the form of JSON; bytes in base64."""
-    import orjson
+    from highwater.schemas.exact_json import read_json, write_json
 
-    from highwater.connectors.replay.text import base64_of
-
-    return orjson.loads(orjson.dumps(pair, default=base64_of))
+    return read_json(write_json(pair))
 
 
 def _tell(told: dict[str, Any], *, as_json: bool) -> None:
@@ -145,6 +143,6 @@ def _tell(told: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _shown(value: Any) -> str:
-    import orjson
+    from highwater.schemas.exact_json import write_json
 
-    return "none" if value is None else orjson.dumps(value).decode()
+    return "none" if value is None else write_json(value).decode()

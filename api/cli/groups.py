@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from highwater.api.command.command import Command, CommandFailedError, json_option, nearest
+from highwater.api.command.command import Command, json_option, nearest
 from highwater.api.command.terminal import print_json, print_table
 from highwater.streams.wording import counted
 
@@ -54,7 +54,8 @@ async def _one(group: str) -> Mapping[str, Any]:
             return await one_group(sources, group)
         except NotFoundError as error:
             known = [one["group"] for one in await all_groups(sources)]
-            raise CommandFailedError(f"{error}{nearest(group, known) or '; `highwater groups` lists them'}") from error
+            hint = nearest(group, known) or "; `highwater groups` lists them"
+            raise click.UsageError(f"{error}{hint}", click.get_current_context(silent=True)) from error
 
 
 def _lag(events: int | None) -> str:
@@ -84,3 +85,9 @@ def _print_group(one: Mapping[str, Any]) -> None:
         for part in one["partitions"]
     ]
     print_table(columns, rows, right=["partition", "reads from", "end", "behind"])
+    without = sum(part["next"] is None for part in one["partitions"])
+    if without and one["auto_offset_reset"] == "unknown":
+        click.echo(
+            f"{counted(without, 'partition')} without a commit, counted from the first record;"
+            " a consumer with auto.offset.reset=latest skips what was written before it starts"
+        )

@@ -19,10 +19,10 @@ import click
 
 from highwater.api.command.command import Command, CommandFailedError, TopicArgument, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
-from highwater.api.command.missing_topics import missing_topic
+from highwater.api.command.missing_topics import missing_error, missing_topic
 from highwater.api.command.terminal import Bar, print_json, printable, progress, warn
 from highwater.connectors.replay.arrow_alone import without_pandas
-from highwater.schemas.topics import Topic
+from highwater.schemas.topics import Topic, foreign_topic
 from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ class _Replay:
 
         Raises:
             RefusedError: the product would process the records.
-            CommandFailedError: there is no such topic.
+            click.UsageError: there is no such topic.
         """
         from highwater.api.command.publishing import Publisher
         from highwater.connectors.kafka.admin import Admin
@@ -277,7 +277,7 @@ class _Replay:
         check_target(self._topic, into, i_know=i_know)
         counts = asyncio.run(Admin(self._client).partition_counts())
         if into not in counts:
-            raise CommandFailedError(f"there is no topic {into!r} on the broker")
+            raise missing_error(foreign_topic(into), counts)
         publisher, pace = Publisher(self._client), Pace(speed)
         try:
             with progress(f"{self._topic.name} to {into}", self._total) as bar:

@@ -59,7 +59,9 @@ def _run(gather: Callable[[Sources], Awaitable[Any]]) -> Any:
 
     try:
         return asyncio.run(_gathered(gather, registry_sources()))
-    except (NotFoundError, UnprocessableError) as error:
+    except NotFoundError as error:
+        raise click.UsageError(str(error), click.get_current_context()) from error
+    except UnprocessableError as error:
         raise CommandFailedError(str(error)) from error
 
 

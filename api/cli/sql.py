@@ -112,7 +112,9 @@ def _format_of(output: Path | None) -> str:
 def _show(answer: Answer, kind: str, output: Path | None, *, as_json: bool) -> None:
     if output is None and as_json:
         rows = _rows(answer)
-        print_json({"columns": answer.columns, "data": rows, **answer.summary()})
+        summary = answer.summary()
+        print_json({"columns": answer.columns, "data": rows, **summary})
+        _warn_of_transactions(summary)
         return
     if output is not None:
         from highwater.connectors.replay.output import whole_file
@@ -132,6 +134,13 @@ def _show(answer: Answer, kind: str, output: Path | None, *, as_json: bool) -> N
         print_json({"columns": answer.columns, "to": str(output), **summary})
     else:
         warn(summary_line(summary))
+    _warn_of_transactions(summary)
+
+
+def _warn_of_transactions(summary: dict[str, Any]) -> None:
+    for one in summary["scanned"]:
+        for sentence in one["open_transactions"]:
+            warn(f"highwater: {sentence}")
 
 
 def _rows(answer: Answer) -> list[list[Any]]:

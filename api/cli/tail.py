@@ -113,11 +113,11 @@ def _follow(reader: Consumer, begin: dict[tuple[str, int], int], show: Show) -> 
 
 
 def _print_record(document: dict[str, Any]) -> None:
-    import orjson
+    from highwater.schemas.exact_json import write_json
 
     headers = " ".join(f"{name}={value}" for name, value in document["headers"].items())
     click.echo(printable(f"{document['position']}  {document['timestamp']}  key={document['key']}  {headers}"))
     if "value" in document:
-        click.echo(printable(f"  {orjson.dumps(document['value']).decode()}"))
+        click.echo(printable(f"  {write_json(document['value']).decode()}"))
     else:
         click.echo(printable(f"  undecodable: {document['undecodable']}; base64 {document['bytes_base64']}"))

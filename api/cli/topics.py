@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.command.command import Command, CommandFailedError, TopicArgument, json_option, nearest
+from highwater.api.command.command import Command, TopicArgument, json_option, nearest
 from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.terminal import print_json, print_table
 from highwater.schemas.topics import DAY_MS, DEAD_LETTER_SUFFIX, TOPICS, Topic, all_topics
@@ -141,7 +141,9 @@ async def _on_broker(name: str) -> Mapping[str, Any]:
             return await one_topic(sources, name)
         except NotFoundError as error:
             known = await sources.admin.partition_counts()
-            raise CommandFailedError(f"{error}{nearest(name, known) or _LISTED}") from error
+            raise click.UsageError(
+                f"{error}{nearest(name, known) or _LISTED}", click.get_current_context(silent=True)
+            ) from error
 
 
 @click.command(cls=Command)

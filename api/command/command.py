@@ -1,7 +1,8 @@
 """What all commands share: exit status, one-line errors, `--debug`, and topics as arguments.
 
 Invariant: exit status 0 done, 1 failed, 2 wrong use, 130 after Ctrl-C, 143 after SIGTERM; every error is one line on
-standard error.
+standard error. A name that nothing has (of a command, option, topic, group, schema) is wrong use; an id that nothing has
+is a failure.
 """
 
 from __future__ import annotations

@@ -21,7 +21,12 @@ def print_json(document: Any) -> None:
     """Print one JSON document on one line."""
     import orjson
 
-    click.echo(orjson.dumps(document, default=str).decode())
+    from highwater.schemas.exact_json import LongNumber, json_default
+
+    def plain(value: Any) -> Any:
+        return json_default(value) if isinstance(value, LongNumber) else str(value)
+
+    click.echo(orjson.dumps(document, default=plain).decode())
 
 
 def print_result(document: Any, *, as_json: bool, line: str) -> None:

@@ -203,10 +203,9 @@ class Caller:
         Raises:
             NotFoundError: it does not exist, or it belongs to others.
             ForbiddenError: the caller may read it, but its role is too low for this operation.
-            UnavailableError: PostgreSQL is unavailable.
+            UnavailableError: PostgreSQL is unavailable, or `resources.known` cannot say whether it exists.
         """
-        assert resource.read is not None
-        value = await resource.read(self._services.database.require(), identifier)
+        value: T | None = await resources.known(self._services, resource, identifier)
         return self.shown(resource, value, identifier)
 
     async def found_fresh(self, request: Request, resource: Resource[T], identifier: str) -> T:

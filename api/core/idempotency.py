@@ -12,6 +12,7 @@ from typing import TypeVar
 from fastapi import Request
 
 from highwater.api.core.errors import BadRequestError
+from highwater.api.core.freshness import NotYetError
 from highwater.schemas.errors import UnavailableError
 
 T = TypeVar("T")
@@ -43,8 +44,12 @@ async def published_once(
 ) -> tuple[T | None, list[str]]:
     """Publish a submission under a key, unless it is stored already; return what is stored now, and the positions.
 
-    Only a key can have given the same id before, so without one nothing is read. While PostgreSQL is unavailable the
-    event is written anyway: of two with one id the first counts.
+    `read` returns what is stored, or accepted and not stored yet. Only a key can have given the same id before, so
+    without one nothing is read. While PostgreSQL is unavailable the event is written anyway: of two with one id the first
+    counts.
+
+    Raises:
+        NotYetError: the sink is so far behind that the first event under the key could not be read.
     """
 
     async def stored() -> T | None:
@@ -52,6 +57,8 @@ async def published_once(
             return None
         try:
             return await read()
+        except NotYetError:
+            raise
         except UnavailableError:
             return None
 

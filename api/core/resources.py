@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import asyncpg
@@ -16,7 +17,9 @@ import asyncpg
 from highwater.api.core.access import OwnedBy, Owner, Relation, Scope, in_scope, may_read_namespace, relation
 from highwater.api.core.auth import Principal, Role
 from highwater.api.core.errors import ForbiddenError, NotFoundError
+from highwater.api.core.unstored import Creation
 from highwater.connectors.chunks import read_model as chunk_reads
+from highwater.connectors.chunks.read_model import Ingest
 from highwater.connectors.identity.sessions import Session
 from highwater.connectors.jobs import blobs, views
 from highwater.connectors.jobs import read_model as job_reads
@@ -25,7 +28,7 @@ from highwater.connectors.jobs.read_model import JobRead, Presentation
 from highwater.connectors.jobs.views import DeckOwner
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import Run, RunHistory
-from highwater.schemas.chunks import INGEST_DECIDED
+from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_DECIDED, INGEST_FINISHED
 from highwater.schemas.feeds import INSIGHT_RETRACTED, USER_ERASED
 from highwater.schemas.jobs import (
     CONTROL,
@@ -37,8 +40,11 @@ from highwater.schemas.jobs import (
 from highwater.schemas.queries import PIPELINE_STAGE, QUERY_SUBMITTED, RUN_ARCHIVED, RUN_CONTROLLED, STAGE_REQUESTED
 from highwater.streams.checks import check_id
 from highwater.streams.chunks.passports import Given, Passports
+from highwater.streams.chunks.validation import check_ingest
 from highwater.streams.jobs.args import Args, IngestionArgs
+from highwater.streams.jobs.validation import check_jobs_event
 from highwater.streams.league.resources import resource_of
+from highwater.streams.queries.validation import check_queries_event
 
 if TYPE_CHECKING:
     from highwater.api.core.services import Services
@@ -52,12 +58,15 @@ _NAMESPACE = "ns"
 
 @dataclass(frozen=True)
 class Resource(Generic[T]):
-    """A kind of resources with ids: how one is read, its owner, and the topics whose events change it."""
+    """A kind of resources with ids: how one is read, its owner, the topics whose events change it, and the events that
+    create it.
+    """
 
     owned_by: OwnedBy
     read: Callable[[Pool, str], Awaitable[T | None]] | None
     owner: Callable[[T], Owner]
     fed_by: frozenset[str] = frozenset()
+    created_by: tuple[Creation[T], ...] = ()
 
     def missing(self, identifier: str) -> NotFoundError:
         """Return the error for one that does not exist, or that belongs to others."""
@@ -95,20 +104,62 @@ _JOB_TOPICS: frozenset[str] = frozenset(
 _RUN_TOPICS: frozenset[str] = frozenset(
     {QUERY_SUBMITTED, RUN_CONTROLLED, STAGE_REQUESTED, INSIGHT_RETRACTED, INGEST_DECIDED, USER_ERASED}
 )
-JOB: Resource[JobRead] = Resource(OwnedBy.JOB, _job, _of_both, _JOB_TOPICS)
+_SUBMITTED_JOB = Creation(JOB_SUBMITTED, itemgetter("job_id"), check_jobs_event, job_reads.accepted)
+JOB: Resource[JobRead] = Resource(OwnedBy.JOB, _job, _of_both, _JOB_TOPICS, (_SUBMITTED_JOB,))
 DECK: Resource[Presentation] = Resource(OwnedBy.DECK, job_reads.presentation, _of_both, _JOB_TOPICS | {INGEST_DECIDED})
 # The same decks, read without their slides.
 DECK_OWNER: Resource[DeckOwner] = Resource(OwnedBy.DECK, views.owner_of, _of_both)
-RUN: Resource[Run] = Resource(OwnedBy.RUN, query_reads.run, _of_user, _RUN_TOPICS)
+# A run is created by a query, or by the restart of another run.
+RUN: Resource[Run] = Resource(
+    OwnedBy.RUN,
+    query_reads.run,
+    _of_user,
+    _RUN_TOPICS,
+    (
+        Creation(QUERY_SUBMITTED, itemgetter("request_id"), check_queries_event, query_reads.accepted),
+        Creation(RUN_CONTROLLED, itemgetter("new_request_id"), check_queries_event, query_reads.restarted),
+    ),
+)
 RUN_HISTORY: Resource[RunHistory] = Resource(
-    OwnedBy.RUN, query_reads.run_history, _of_user, _RUN_TOPICS | {PIPELINE_STAGE, RUN_ARCHIVED}
+    OwnedBy.RUN,
+    query_reads.run_history,
+    _of_user,
+    _RUN_TOPICS | {PIPELINE_STAGE, RUN_ARCHIVED},
+    (
+        Creation(QUERY_SUBMITTED, itemgetter("request_id"), check_queries_event, query_reads.accepted_history),
+        Creation(RUN_CONTROLLED, itemgetter("new_request_id"), check_queries_event, query_reads.restarted_history),
+    ),
 )
 
 
+# The first event of an ingest, a chunk or its end; its route reads a stored one by pages.
+INGEST_CREATED_BY: tuple[Creation[Ingest], ...] = (
+    Creation(CHUNK_SUBMITTED, itemgetter("ingest_id"), check_ingest, chunk_reads.accepted),
+    Creation(INGEST_FINISHED, itemgetter("ingest_id"), check_ingest, chunk_reads.accepted),
+)
 # Read by its route: it belongs to each organization that has uploaded it.
 BLOB: Resource[OwnedBlob] = Resource(OwnedBy.BLOB, None, lambda found: Owner(None, found.organization_id))
 # A session belongs to its user only, since it acts for that user. Its route reads it from Redis.
 SESSION: Resource[Session] = Resource(OwnedBy.SESSION, None, lambda session: Owner(session.user_id))
+
+
+async def known(services: Services, resource: Resource[T], identifier: str) -> T | None:
+    """Return the resource with this id as it is stored, or as its event creates it while its sink is behind.
+
+    Raises:
+        NotYetError: the rest of the log could not be read in time, so whether it exists is unknown.
+        UnavailableError: PostgreSQL or Kafka is unavailable.
+    """
+    assert resource.read is not None
+    pool = services.database.require()
+    value = await resource.read(pool, identifier)
+    if value is not None or not resource.created_by:
+        return value
+    for creation in resource.created_by:
+        event = await services.unstored.event(creation, identifier)
+        if event is not None:
+            return await creation.value(pool, event)
+    return await resource.read(pool, identifier)  # it may have been stored since the first read
 
 
 # -- what a job names -------------------------------------------------------------------------------------------------------

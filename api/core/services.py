@@ -27,6 +27,7 @@ from highwater.api.core.parts import Part
 from highwater.api.core.publishing import Publisher
 from highwater.api.core.rate_limits import ADDRESSES_MAX, RateLimiter
 from highwater.api.core.security_log import SecurityLog
+from highwater.api.core.unstored import Unstored
 from highwater.connectors.backup.comparing import Comparison
 from highwater.connectors.feeds import read_model as feeds_reads
 from highwater.connectors.identity.issuer import Issuer
@@ -101,6 +102,7 @@ class Services:
     log_state: LogState
     security: SecurityLog
     overload: Overload
+    unstored: Unstored
 
     async def fresh(self, request: Request, fed_by: frozenset[str]) -> bool:
         """Wait for the positions in `X-Min-Position`; return whether there are any."""
@@ -150,6 +152,7 @@ class Services:
         """Close the connections; everything that publishes over them was closed before."""
         await self.overload.close()
         await self.security.close()
+        self.unstored.close()
         await self.watcher.close()
         if self.tokens is not None:
             await self.tokens.issuer.close()
@@ -337,6 +340,7 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         log_state=log_state,
         security=SecurityLog(_action_recorder(publisher, registry, database), clock),
         overload=overload,
+        unstored=Unstored(client, admin, database, kafka, registry, Registry(settings.registry_access())),
     )
 
 

@@ -82,7 +82,8 @@ class Answered:
             if self._end["is_cut_off"]
             else counted(len(self.rows), "row")
         )
-        return f"{cut} in {self._end['seconds']:.2f} s" + (f"; {read}" if read else "")
+        line = f"{cut} in {self._end['seconds']:.2f} s" + (f"; {read}" if read else "")
+        return "; ".join([line, *(sentence for one in self._scanned for sentence in one["open_transactions"])])
 
     @property
     def is_empty(self) -> bool:

@@ -12,12 +12,12 @@ from nicegui import ui
 
 from highwater.api.dashboard.browsing import OLDEST, Browsing
 from highwater.api.dashboard.view import View, facts, heading, text
+from highwater.connectors.kafka.foreign_values import schema_named
 from highwater.connectors.kafka.reading import Decoder, open_reader, read_record
 from highwater.connectors.kafka.records import Record
 from highwater.connectors.kafka.registry import Registry
-from highwater.schemas.codec import schema_id_of
 from highwater.schemas.envelope import caused_by
-from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.exact_json import write_json
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS
 from highwater.streams.wording import counted
@@ -43,7 +43,7 @@ async def show_record(view: View, position: Position) -> None:
         return
     document = await asyncio.to_thread(decoder.shown, record)
     value = document.get("value", document.get("undecodable"))
-    pretty = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    pretty = write_json(value, orjson.OPT_INDENT_2).decode()
     with ui.dialog() as dialog, ui.card():
         heading(document["position"])
         ui.html(facts(_facts(record, document)), sanitize=False).classes("full-width")
@@ -74,10 +74,10 @@ def _facts(record: Record, document: Mapping[str, Any]) -> dict[str, str]:
     told = {"link": f'<a href="{text(link)}">this record</a>', "arrived": text(document["timestamp"])}
     told |= {"key": text(document["key"]), "bytes": f"{len(record.value or b''):,}"}
     told |= {f"header {name}": text(value) for name, value in document["headers"].items()}
-    try:
-        told["schema"] = "none: a tombstone" if record.value is None else f"id {schema_id_of(record.value)}"
-    except InvalidEventError as error:
-        told["schema"] = text(error)
+    named = None if record.value is None else schema_named(record.value, record.headers)
+    told["schema"] = named or (
+        "none: a tombstone" if record.value is None else "none: neither the value nor a header names one"
+    )
     cause = caused_by(record.headers)
     if cause is not None:
         told["caused by"] = f'<a href="{text(record_address(cause))}">{text(cause)}</a>'
@@ -121,7 +121,7 @@ def tree_html(name: str, value: Any, depth: int = 0) -> str:
     elif isinstance(value, list):
         parts = [(str(number), one) for number, one in enumerate(value)]
     else:
-        return f"<li><b>{text(name)}</b> {text(orjson.dumps(value).decode())}</li>"
+        return f"<li><b>{text(name)}</b> {text(write_json(value).decode())}</li>"
     inside = "".join(tree_html(key, one, depth + 1) for key, one in parts)
     is_open = " open" if depth < _OPEN_DEPTH else ""
     summary = f"<summary><b>{text(name)}</b> ({len(parts)})</summary>"

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import orjson
 from confluent_kafka import Consumer, TopicPartition
 
 from highwater.connectors.kafka.admin import Admin
@@ -20,6 +19,7 @@ from highwater.connectors.kafka.reading import Decoder, is_end, log_ranges_of, o
 from highwater.connectors.kafka.records import Record, record_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.schemas.errors import HighwaterError
+from highwater.schemas.exact_json import write_json
 from highwater.streams.access import RegistryAccess
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.telemetry import get_log
@@ -140,7 +140,7 @@ class Tail:
     def _shown(decoder: Decoder, number: int, record: Record) -> Shown:
         document = decoder.shown(record)
         told = document.get("value", document.get("undecodable"))
-        text = orjson.dumps(told).decode()
+        text = write_json(told).decode()
         return Shown(
             number,
             record,

@@ -24,6 +24,7 @@ from highwater.api.core.guard import GuardedRoute, User
 from highwater.api.core.openapi import ID, problems
 from highwater.api.core.publishing import Positions
 from highwater.api.core.services import Services, Wired
+from highwater.api.core.unstored import Naming
 from highwater.api.feeds.answers import Curations
 from highwater.connectors.feeds import read_model
 from highwater.connectors.feeds.curations import held_curations, position_of
@@ -178,9 +179,37 @@ async def delete_curation(
     """The next version is built without this correction. Corrections of the clusters that it created have no effect."""
     check_id("curation_id", curation_id)
     await services.fresh(request, FEEDS_TOPICS)
-    if curation_id not in {one.curation_id for one in await held_curations(services.database.require(), user)}:
+    if not await _holds(services, user, curation_id):
         raise NotFoundError(f"user {user!r} holds no curation {curation_id!r}")
     return await _publish(services, _event(user, CurationKind.UNDO, curation_id=curation_id))
+
+
+async def _holds(services: Services, user: str, curation_id: str) -> bool:
+    """Return whether a user holds a curation, also one that was accepted and is not stored yet.
+
+    Raises:
+        NotYetError: the rest of the log could not be read in time.
+    """
+    for _ in range(2):  # it may be stored between the two
+        if curation_id in {one.curation_id for one in await held_curations(services.database.require(), user)}:
+            return True
+        if await services.unstored.event(_CURATED, f"{user}/{curation_id}") is not None:
+            return True
+    return False
+
+
+def _name_of(event: ClustersCurated) -> str | None:
+    """Return the user and the id of the curation that an event makes; None if it makes none."""
+    if event["kind"] not in set(CurationKind) - {CurationKind.UNDO}:
+        return None
+    return f"{event['user_id']}/{curation_of(event, (0, 0, 0)).curation_id}"
+
+
+def _check(_topic: str, event: ClustersCurated) -> None:
+    check_curated(event)
+
+
+_CURATED = Naming(CLUSTERS_CURATED, _name_of, _check)
 
 
 def _event(user: str, kind: CurationKind, **said: Any) -> ClustersCurated:

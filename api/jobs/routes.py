@@ -42,7 +42,7 @@ from highwater.api.core.paging import (
     require_known_parameters,
 )
 from highwater.api.core.plan_limits import require_job_allowed
-from highwater.api.core.resources import DECK, JOB, require_job_args
+from highwater.api.core.resources import DECK, JOB, known, require_job_args
 from highwater.api.core.services import Services, Wired
 from highwater.api.core.uuids import canonical_uuid
 from highwater.api.jobs.answers import Job, JobsOfOrganization, Presentation
@@ -135,7 +135,7 @@ async def post_job(request: Request, body: JobSubmission, called: Called, servic
     encoded = services.publisher.encode(JOB_SUBMITTED, event)
 
     async def read() -> JobRead | None:
-        return (await job_reads.jobs(services.database.require(), [job_id])).get(job_id)
+        return await known(services, JOB, job_id)
 
     async def publish() -> list[str]:
         args = parse_args(body.kind, event["args"])
@@ -143,10 +143,10 @@ async def post_job(request: Request, body: JobSubmission, called: Called, servic
         await require_job_allowed(services, organization_id, body.kind, args)
         return await services.publisher.publish(JOB_SUBMITTED, [encoded])
 
-    known, positions = await published_once(key_text, read, publish)
-    if known is not None:
-        _require_same(known, event)
-        positions = [known.position]
+    first, positions = await published_once(key_text, read, publish)
+    if first is not None:
+        _require_same(first, event)
+        positions = [first.position]
     return JobAccepted(job_id=job_id, positions=positions)
 
 
@@ -157,12 +157,12 @@ def _json_text(name: str, value: dict[str, Any]) -> str:
         raise UnprocessableError(f"{name}: {error}", field=name) from error
 
 
-def _require_same(known: JobRead, event: dict[str, Any]) -> None:
+def _require_same(first: JobRead, event: dict[str, Any]) -> None:
     """Refuse a key that was used for another job."""
-    is_same = known.kind == event["kind"] and known.expires_ms == event["expires_at"]
-    if not (is_same and parse_args(known.kind, known.args) == parse_args(event["kind"], event["args"])):
+    is_same = first.kind == event["kind"] and first.expires_ms == event["expires_at"]
+    if not (is_same and parse_args(first.kind, first.args) == parse_args(event["kind"], event["args"])):
         raise UnprocessableError(
-            f"Idempotency-Key was used for another job, {known.job_id}", field="Idempotency-Key", job_id=known.job_id
+            f"Idempotency-Key was used for another job, {first.job_id}", field="Idempotency-Key", job_id=first.job_id
         )
 
 

@@ -25,7 +25,7 @@ from highwater.api.core.idempotency import idempotency_key, published_once
 from highwater.api.core.openapi import NOT_MODIFIED, problems
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, number_before, page_of
 from highwater.api.core.plan_limits import require_plan_allows
-from highwater.api.core.resources import RUN, RUN_HISTORY
+from highwater.api.core.resources import RUN, RUN_HISTORY, known
 from highwater.api.core.services import Services, Wired
 from highwater.api.core.uuids import canonical_user, canonical_uuid
 from highwater.api.queries.answers import QueriesOfUser, QueryCompleted, QueryFailed, QueryProcessing, QueryTimeline
@@ -128,27 +128,27 @@ async def post_query(request: Request, body: Question, called: Called, services:
     encoded = services.publisher.encode(QUERY_SUBMITTED, event)
 
     async def read() -> Run | None:
-        return await query_reads.run(services.database.require(), request_id)
+        return await known(services, RUN, request_id)
 
     async def publish() -> list[str]:
         if organization_id is not None:
             await require_plan_allows(services, organization_id, is_query=True)
         return await services.publisher.publish(QUERY_SUBMITTED, [encoded], sink_wait_ms=SINK_WAIT_MS)
 
-    known, positions = await published_once(key, read, publish)
-    if known is not None:
-        _require_same(known, body.query, organization_id)
-        positions = [known.position]
+    first, positions = await published_once(key, read, publish)
+    if first is not None:
+        _require_same(first, body.query, organization_id)
+        positions = [first.position]
     return QueryAccepted(request_id=request_id, positions=positions)
 
 
-def _require_same(known: Run, query: str, organization_id: str | None) -> None:
+def _require_same(first: Run, query: str, organization_id: str | None) -> None:
     """Refuse a key that was used for another query."""
-    if (known.query, known.organization_id) != (query, organization_id):
+    if (first.query, first.organization_id) != (query, organization_id):
         raise UnprocessableError(
-            f"Idempotency-Key was used for another query, request {known.request_id}",
+            f"Idempotency-Key was used for another query, request {first.request_id}",
             field="Idempotency-Key",
-            request_id=known.request_id,
+            request_id=first.request_id,
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import asyncpg
 
 from highwater.connectors.chunks.statements import QUERIES
+from highwater.connectors.kafka.records import Event
 from highwater.connectors.postgres.pool import one_row, reading, snapshot
 from highwater.streams.chunks.completion import Counted, reason_of
 from highwater.streams.chunks.states import Outcome
@@ -178,6 +179,27 @@ async def ingest(pool: Pool, ingest_id: str, after: tuple[str, str, str], limit:
         sources=[_source(one) for one in sources],
         worst=None if worst is None else _source(worst),
         failed=[_failure(one) for one in failed],
+    )
+
+
+async def accepted(_pool: Pool, event: Event[Any]) -> Ingest:
+    """Return an ingest that was accepted and of which nothing is stored yet; its first event created it."""
+    record = event.record
+    return Ingest(
+        ingest_id=event.value["ingest_id"],
+        version=0,
+        caused_by=str(record.position),
+        sources_total=0,
+        sources_done=0,
+        **dict.fromkeys(_COUNTERS, 0),
+        window=None,
+        created_ms=record.arrived_ms,
+        updated_ms=record.arrived_ms,
+        decided_ms=None,
+        statuses={},
+        sources=(),
+        worst=None,
+        failed=(),
     )
 
 

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple, TypeAlias
 import asyncpg
 
 from highwater.connectors.jobs.statements import QUERIES
+from highwater.connectors.kafka.records import Event
 from highwater.connectors.postgres.pool import Row, fetched
+from highwater.schemas.jobs import JobSubmitted
 from highwater.streams.checks import is_uuid
 from highwater.streams.clock import to_datetime, to_ms, to_ms_or_none
 from highwater.streams.jobs.states import ENDED, JobStatus
@@ -88,6 +90,36 @@ async def jobs(pool: Pool, job_ids: Sequence[str]) -> dict[str, JobRead]:
         UnavailableError: PostgreSQL is unavailable.
     """
     return {row["job_id"]: _job(row) for row in await fetched(pool, QUERIES["jobs_read"], list(job_ids))}
+
+
+async def accepted(_pool: Pool, event: Event[JobSubmitted]) -> JobRead:
+    """Return a job that was accepted and is not stored yet."""
+    record, submitted = event
+    at = str(record.position)
+    return JobRead(
+        job_id=submitted["job_id"],
+        kind=submitted["kind"],
+        organization_id=submitted["organization_id"],
+        user_id=submitted["user_id"],
+        args=submitted["args"],
+        seq=0,
+        version=0,
+        progress_pct=0,
+        steps_done=0,
+        steps_total=0,
+        result=None,
+        tokens=0,
+        cost_cents=None,
+        error=None,
+        completed_ms=None,
+        status=JobStatus.PENDING,
+        cost_usd=Decimal(0),
+        position=at,
+        caused_by=at,
+        expires_ms=submitted["expires_at"],
+        created_ms=record.arrived_ms,
+        updated_ms=record.arrived_ms,
+    )
 
 
 class JobFilter(NamedTuple):

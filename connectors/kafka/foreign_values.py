@@ -1,5 +1,8 @@
 """Shows values of another application's topic: by a schema of the registry, else as JSON, else as text.
 
+A value names its schema by its prefix (byte 0 and the id), or in the header `__value_schema_id` (byte 0 and the id, or
+byte 1 and the GUID; the value has no prefix then). Source: `SchemaId` of Confluent's clients, version 2.10 and later.
+
 Invariant: nothing is guessed about other bytes: they are refused with the reason, and the caller shows the bytes. The
 registry is asked once for each schema, and for a limited number of schemas that it does not have.
 """
@@ -8,14 +11,21 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 import orjson
 
 from highwater.schemas.codec import PREFIX_BYTES, schema_id_of
-from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
+from highwater.schemas.envelope import Headers
+from highwater.schemas.errors import InvalidEventError, UnknownSchemaError, UnknownSchemaGuidError
+from highwater.schemas.exact_json import read_json
 from highwater.schemas.readable import Reading, readable
 
+# The id of a schema in its registry, or the GUID that it has in every registry.
+SchemaName = int | UUID
+SCHEMA_HEADER = "__value_schema_id"
+_GUID_MARK, _GUID_BYTES = b"\1", 16
 # Bytes that only look like the wire format name a new schema in each record: after this many the registry is asked no
 # more.
 UNKNOWN_SCHEMAS_MAX = 50
@@ -23,56 +33,117 @@ UNKNOWN_SCHEMAS_MAX = 50
 _CONTROLS = dict.fromkeys(one for one in range(0x20) if one not in b"\t\n\r")
 
 
-class ForeignValues:
-    """Reads values; `text_of` returns the Avro schema of an id, or raises `UnknownSchemaError`."""
+class _Framing(NamedTuple):
+    """The schema that a value names, where the value begins, and whether a header names it."""
 
-    def __init__(self, text_of: Callable[[int], str]) -> None:
+    schema: SchemaName
+    begin: int
+    is_in_header: bool
+
+
+class ForeignValues:
+    """Reads values; `text_of` returns the Avro schema of an id or a GUID, or raises `UnknownSchemaError`."""
+
+    def __init__(self, text_of: Callable[[SchemaName], str]) -> None:
         self._text_of = text_of
-        self._readings: dict[int, Reading | None] = {}
+        self._readings: dict[SchemaName, Reading | None] = {}
         self._unknown = 0
 
-    def value(self, raw: bytes) -> Any:
-        """Return the value as JSON has it; bytes within an Avro value in base64.
+    def value(self, raw: bytes, headers: Headers | None = None) -> Any:
+        """Return the value as JSON has it, long numbers as `LongNumber`; bytes within an Avro value in base64.
 
         Raises:
             InvalidEventError: it is neither Avro of a registered schema, nor JSON, nor text.
         """
-        reading = self._reading(raw)
-        if reading is not None:
-            return _as_json(reading.read(raw, PREFIX_BYTES))
+        found = self._avro(raw, headers)
+        if found is not None:
+            return orjson.loads(orjson.dumps(found[0], default=_plain))
         parsed = _parsed(raw)
         return _text(raw) if parsed is None else parsed[1]
 
-    def json(self, raw: bytes) -> str:
-        """Return the same as a text of JSON; what is JSON as it was written, so that no number loses digits.
+    def json(self, raw: bytes, headers: Headers | None = None) -> str:
+        """Return the same as a text of JSON; what is JSON as it was written.
 
         Raises:
             InvalidEventError: as of `value`.
         """
-        reading = self._reading(raw)
-        if reading is not None:
-            return orjson.dumps(reading.read(raw, PREFIX_BYTES), default=_plain).decode()
+        found = self._avro(raw, headers)
+        if found is not None:
+            return orjson.dumps(found[0], default=_plain).decode()
         parsed = _parsed(raw)
         return (orjson.dumps(_text(raw)) if parsed is None else parsed[0]).decode()
 
-    def _reading(self, raw: bytes) -> Reading | None:
-        """Return how a value in the wire format is read; None if it has another format, or its schema is not available."""
-        try:
-            schema_id = schema_id_of(raw)
-        except InvalidEventError:
+    def _avro(self, raw: bytes, headers: Headers | None) -> tuple[Any] | None:
+        """Return the value by the schema that it names; None if it names none, or one that is not Avro.
+
+        Raises:
+            InvalidEventError: it does not fit the schema; or a header names a schema that is not available, and the value is
+                no JSON object or array.
+        """
+        framing = _framing(raw, headers)
+        if framing is None:
             return None
-        if schema_id not in self._readings:
+        reading = self._reading(framing.schema)
+        if reading is not None:
+            return (reading.read(raw, framing.begin),)
+        if framing.is_in_header and not (raw[:1] in (b"{", b"[") and _parsed(raw)):
+            raise InvalidEventError(
+                "unknown_schema",
+                f"the header {SCHEMA_HEADER} names the schema with the {schema_named(raw, headers)}, of which the registry has"
+                " no Avro schema",
+            )
+        return None
+
+    def _reading(self, schema: SchemaName) -> Reading | None:
+        """Return how values of a schema are read; None if it is not available."""
+        if schema not in self._readings:
             if self._unknown >= UNKNOWN_SCHEMAS_MAX:
                 return None
-            self._readings[schema_id] = self._made(schema_id)
-            self._unknown += self._readings[schema_id] is None
-        return self._readings[schema_id]
+            self._readings[schema] = self._made(schema)
+            self._unknown += self._readings[schema] is None
+        return self._readings[schema]
 
-    def _made(self, schema_id: int) -> Reading | None:
+    def _made(self, schema: SchemaName) -> Reading | None:
         try:
-            return Reading(readable(self._text_of(schema_id)), None)
-        except (UnknownSchemaError, InvalidEventError):  # missing, or not an Avro schema: the bytes are shown
+            return Reading(readable(self._text_of(schema)), None)
+        except (
+            UnknownSchemaError,
+            UnknownSchemaGuidError,
+            InvalidEventError,
+        ):  # missing, or not an Avro schema: the bytes are shown
             return None
+
+
+def _framing(raw: bytes, headers: Headers | None) -> _Framing | None:
+    """Return the schema that a value names; None if it names none."""
+    for name, framed in headers or ():
+        if name == SCHEMA_HEADER and framed is not None:
+            if framed[:1] == _GUID_MARK and len(framed) > _GUID_BYTES:
+                return _Framing(UUID(bytes=framed[1 : 1 + _GUID_BYTES]), 0, is_in_header=True)
+            try:
+                return _Framing(schema_id_of(framed), 0, is_in_header=True)
+            except InvalidEventError:  # another application's header of that name
+                break
+    try:
+        return _Framing(schema_id_of(raw), PREFIX_BYTES, is_in_header=False)
+    except InvalidEventError:
+        return None
+
+
+def schema_named(raw: bytes, headers: Headers | None) -> str | None:
+    """Return the schema that a value or its header names, in words; None if neither names one."""
+    framing = _framing(raw, headers)
+    if framing is None:
+        return None
+    return f"{'GUID' if isinstance(framing.schema, UUID) else 'id'} {framing.schema}"
+
+
+def with_prefix(raw: bytes | None, headers: Headers | None) -> bytes | None:
+    """Return a value in the form that has its schema's id in front of it, also if a header has the id."""
+    framing = None if raw is None else _framing(raw, headers)
+    if raw is None or framing is None or not framing.is_in_header or isinstance(framing.schema, UUID):
+        return raw
+    return b"\0" + framing.schema.to_bytes(4, "big") + raw
 
 
 def _parsed(raw: bytes) -> tuple[bytes, Any] | None:
@@ -82,8 +153,8 @@ def _parsed(raw: bytes) -> tuple[bytes, Any] | None:
     """
     for text in (raw, raw[PREFIX_BYTES:]) if raw[:1] == b"\0" else (raw,):
         try:
-            return text, orjson.loads(text)
-        except orjson.JSONDecodeError:
+            return text, read_json(text)
+        except ValueError:
             continue
     return None
 
@@ -101,10 +172,6 @@ def _text(raw: bytes) -> str:
     if any(ord(one) in _CONTROLS for one in found):
         raise InvalidEventError("not_text", "the value is neither Avro of a registered schema, nor JSON, nor text")
     return found
-
-
-def _as_json(value: Any) -> Any:
-    return orjson.loads(orjson.dumps(value, default=_plain))
 
 
 def _plain(value: Any) -> str:

@@ -35,7 +35,10 @@ ALL_POSITIONS = 'SELECT "group", topic, partition, topic_id, next FROM positions
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The place of a group in one partition; `next` None = it has not read there yet."""
+    """The place of a group in one partition; `next` None = it has no position there, and is counted from the first record.
+
+    Our groups begin there; a group of another application begins as its consumers' `auto.offset.reset` says.
+    """
 
     topic: str
     partition: int

@@ -113,14 +113,37 @@ def _word(state: object) -> str:
 
 
 async def foreign_standings(admin: Admin, client: Mapping[str, str], kafka_group: str) -> tuple[Standing, ...]:
-    """Return the place of another application's group in every partition with a committed offset.
+    """Return the place of another application's group in every partition of the topics that it reads.
+
+    These are the topics with a committed offset and those that its members are assigned.
 
     Raises:
         UnavailableError: the brokers do not answer.
     """
     offsets = await asyncio.to_thread(committed_offsets, client, kafka_group)
-    ranges = await log_ranges_of(admin, sorted({topic for topic, _ in offsets}))
-    return tuple(Standing(*place, offsets[place], ranges[place]) for place in sorted(offsets) if place in ranges)
+    members = (await membership(admin, kafka_group)).members
+    assigned = {topic for member in members for topic, _ in member.assignment}
+    return (await standings_by_group(admin, {kafka_group: offsets}, assigned))[kafka_group]
+
+
+async def standings_by_group(
+    admin: Admin, committed: Mapping[str, Mapping[Place, int]], topics: Iterable[str] = ()
+) -> dict[str, tuple[Standing, ...]]:
+    """Return the place of groups with these commits in every partition of the topics of their commits, and of `topics`.
+
+    Raises:
+        UnavailableError: the brokers do not answer.
+    """
+    read = {group: {topic for topic, _ in offsets} | set(topics) for group, offsets in committed.items()}
+    ranges = await log_ranges_of(admin, sorted(set().union(*read.values())))
+    return {
+        group: tuple(
+            Standing(*place, offsets.get(place), held)
+            for place, held in sorted(ranges.items())
+            if place[0] in read[group]
+        )
+        for group, offsets in committed.items()
+    }
 
 
 async def committed_in(

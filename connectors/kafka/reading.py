@@ -18,7 +18,7 @@ from highwater.connectors.kafka.records import Record, record_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.kafka.signals import deferred_signals
 from highwater.schemas.codec import Codec
-from highwater.schemas.envelope import iso_or_number
+from highwater.schemas.envelope import Headers, iso_or_number
 from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
 from highwater.schemas.json_events import event_to_json
 from highwater.schemas.positions import Position
@@ -29,11 +29,12 @@ Place = tuple[str, int]  # topic, partition
 # A broker that sends nothing for this long, though it reported more records, is unavailable.
 SILENCE_SECONDS = 15.0
 _POLL_SECONDS = 0.2
-_POLLS_SILENT_MAX = int(SILENCE_SECONDS / _POLL_SECONDS)
 
 
-def open_reader(client: Mapping[str, str], *, fetch_bytes: int = DEAD_LETTER_BYTES_MAX) -> Consumer:
-    """Open a consumer that joins no group and commits nothing; librdkafka requires a group name anyway."""
+def open_reader(
+    client: Mapping[str, str], *, fetch_bytes: int = DEAD_LETTER_BYTES_MAX, more: Mapping[str, Any] | None = None
+) -> Consumer:
+    """Open a consumer that joins no group and commits nothing; librdkafka requires a group name anyway. `more`: settings."""
     with deferred_signals():
         return Consumer(
             {
@@ -47,11 +48,18 @@ def open_reader(client: Mapping[str, str], *, fetch_bytes: int = DEAD_LETTER_BYT
                 "fetch.message.max.bytes": fetch_bytes,
                 "fetch.wait.max.ms": 100,
                 "queued.max.messages.kbytes": 32 * 1024,
+                **(more or {}),
             }
         )
 
 
-def read_spans(consumer: Consumer, spans: Mapping[Place, LogRange], *, first_only: bool = False) -> Iterator[Record]:
+def read_spans(
+    consumer: Consumer,
+    spans: Mapping[Place, LogRange],
+    *,
+    first_only: bool = False,
+    silence_seconds: float = SILENCE_SECONDS,
+) -> Iterator[Record]:
     """Yield every record of each partition's span, or its first; partitions are not ordered among themselves.
 
     Raises:
@@ -66,8 +74,8 @@ def read_spans(consumer: Consumer, spans: Mapping[Place, LogRange], *, first_onl
         message = consumer.poll(_POLL_SECONDS)
         if message is None:
             silent_polls += 1
-            if silent_polls > _POLLS_SILENT_MAX:
-                raise UnavailableError(f"Kafka sent nothing for {SILENCE_SECONDS:.0f} s")
+            if silent_polls * _POLL_SECONDS > silence_seconds:
+                raise UnavailableError(f"Kafka sent nothing for {silence_seconds:.0f} s")
             continue
         silent_polls = 0
         place = (message.topic(), message.partition())
@@ -130,13 +138,14 @@ class Decoder:
         codec = await registry.codec([] if known is None else [known])
         return (_ForeignDecoder if known is None else cls)(topic, codec, registry)
 
-    def decode(self, value: bytes | None) -> dict[str, Any]:
+    def decode(self, value: bytes | None, headers: Headers | None = None) -> dict[str, Any]:
         """Return the event as JSON.
 
         Raises:
             InvalidEventError: the bytes are not an event of the topic.
             UnknownSchemaError: they name a schema that the registry does not have.
         """
+        del headers  # our events name their schema in the value
         try:
             event = self._codec.decode(self._topic, value)
         except UnknownSchemaError as error:
@@ -153,7 +162,7 @@ class Decoder:
             "headers": headers_of(record),
         }
         try:
-            document["value"] = self.decode(record.value)
+            document["value"] = self.decode(record.value, record.headers)
         except (InvalidEventError, UnknownSchemaError) as error:
             document["undecodable"] = str(error)
             document["bytes_base64"] = None if record.value is None else base64.b64encode(record.value).decode()
@@ -167,8 +176,8 @@ class _ForeignDecoder(Decoder):
         super().__init__(topic, codec, registry)
         self._values = ForeignValues(lambda schema_id: asyncio.run(registry.text_of(schema_id)))
 
-    def decode(self, value: bytes | None) -> dict[str, Any]:
-        return cast("dict[str, Any]", None if value is None else self._values.value(value))
+    def decode(self, value: bytes | None, headers: Headers | None = None) -> dict[str, Any]:
+        return cast("dict[str, Any]", None if value is None else self._values.value(value, headers))
 
 
 def text_of(raw: bytes | None) -> str | None:

@@ -6,11 +6,17 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 from urllib.parse import quote
+from uuid import UUID
 
 from highwater.connectors.kafka.registry_http import CONFLICT, RegistryConnection, RegistryRefusedError
 from highwater.schemas.avro_files import schema_text
 from highwater.schemas.codec import Codec
-from highwater.schemas.errors import CatalogueMismatchError, ConfigurationError, UnknownSchemaError
+from highwater.schemas.errors import (
+    CatalogueMismatchError,
+    ConfigurationError,
+    UnknownSchemaError,
+    UnknownSchemaGuidError,
+)
 from highwater.schemas.references import REFERENCES_MAX, with_references
 from highwater.schemas.shapes import UnsafeSchemaError
 from highwater.schemas.topics import TOPICS, Topic
@@ -56,14 +62,14 @@ class Registry:
         """
         return Codec(await self._call(lambda registry: {topic.name: _id_of(registry, topic) for topic in topics}))
 
-    async def text_of(self, schema_id: int) -> str:
-        """Return the schema with an id, from any subject.
+    async def text_of(self, schema: int | UUID) -> str:
+        """Return the schema with an id or a GUID, from any subject.
 
         Raises:
-            UnknownSchemaError: the registry has no such schema.
+            UnknownSchemaError: the registry has no such schema; `UnknownSchemaGuidError` for a GUID.
             UnavailableError: the registry does not answer.
         """
-        return await self._call(lambda registry: _text_of(registry, schema_id))
+        return await self._call(lambda registry: _text_of(registry, schema))
 
     async def versions_of(self, topic: Topic) -> list[tuple[int, int, str]]:
         """Return the versions of a topic's subject, in order: version, id and schema; none if it was never registered.
@@ -142,10 +148,15 @@ def _id_of(registry: RegistryConnection, topic: Topic) -> int:
     return int(found["id"])
 
 
-def _text_of(registry: RegistryConnection, schema_id: int) -> str:
-    found = registry.find("GET", f"schemas/ids/{schema_id}")
+def unknown_schema(schema: int | UUID) -> UnknownSchemaError | UnknownSchemaGuidError:
+    """Return the error of a schema that is not in the registry."""
+    return UnknownSchemaGuidError() if isinstance(schema, UUID) else UnknownSchemaError(schema)
+
+
+def _text_of(registry: RegistryConnection, schema: int | UUID) -> str:
+    found = registry.find("GET", f"schemas/{'guids' if isinstance(schema, UUID) else 'ids'}/{schema}")
     if found is None or found.get("schemaType", "AVRO") != "AVRO":
-        raise UnknownSchemaError(schema_id)
+        raise unknown_schema(schema)
     referenced: dict[str, str] = {}
     waiting = list(found.get("references") or ())
     while waiting:
@@ -156,7 +167,7 @@ def _text_of(registry: RegistryConnection, schema_id: int) -> str:
             raise UnsafeSchemaError(f"the schema refers to more than {REFERENCES_MAX} others")
         other = registry.find("GET", f"subjects/{_quoted(one['subject'])}/versions/{int(one['version'])}")
         if other is None:
-            raise UnknownSchemaError(schema_id)
+            raise unknown_schema(schema)
         referenced[one["name"]] = str(other["schema"])
         waiting += other.get("references") or ()
     return with_references(str(found["schema"]), referenced)

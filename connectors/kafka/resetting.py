@@ -75,7 +75,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One partition of the plan; `before` None = the group had not read there."""
+    """One partition of the plan; `before` None = the group had no commit there."""
 
     topic: str
     partition: int

@@ -12,11 +12,15 @@ from typing import Any, TypeAlias
 import asyncpg
 import orjson
 
+from highwater.connectors.kafka.records import Event, Record
 from highwater.connectors.postgres.pool import Row, fetched
 from highwater.connectors.queries.statements import QUERIES
+from highwater.schemas.errors import UnavailableError
+from highwater.schemas.queries import QuerySubmitted, RunControlled
 from highwater.streams.checks import is_uuid
 from highwater.streams.clock import to_datetime, to_ms, to_ms_or_none
 from highwater.streams.queries.restarts import StageCost
+from highwater.streams.queries.states import Status
 from highwater.streams.queries.users import user_key
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -178,6 +182,86 @@ async def run_history(pool: Pool, request_id: str) -> RunHistory | None:
         version=version,
         events=tuple(events),
         calls=tuple(calls),
+    )
+
+
+async def accepted(_pool: Pool, event: Event[QuerySubmitted]) -> Run:
+    """Return a run whose query was accepted and is not stored yet."""
+    asked = event.value
+    return _unstored(event.record, asked["request_id"], asked["user_id"], asked["query"], asked.get("organization_id"))
+
+
+async def accepted_history(_pool: Pool, event: Event[QuerySubmitted]) -> RunHistory:
+    """Return the same with its history."""
+    asked = event.value
+    return _unstored_history(event.record, asked["request_id"], asked["user_id"], asked["query"], None)
+
+
+async def restarted(pool: Pool, event: Event[RunControlled]) -> Run:
+    """Return a run that restarts another one, and is not stored yet.
+
+    Raises:
+        UnavailableError: the other run is not stored yet either.
+    """
+    source = await _restarted_run(pool, event.value)
+    new_id = event.value["new_request_id"] or ""
+    return _unstored(event.record, new_id, event.value["user_id"], source.query, source.organization_id)
+
+
+async def restarted_history(pool: Pool, event: Event[RunControlled]) -> RunHistory:
+    """Return the same with its history; errors as of `restarted`."""
+    source = await _restarted_run(pool, event.value)
+    new_id = event.value["new_request_id"] or ""
+    return _unstored_history(event.record, new_id, event.value["user_id"], source.query, source.request_id)
+
+
+async def _restarted_run(pool: Pool, control: RunControlled) -> Run:
+    source = await run(pool, control["request_id"])
+    if source is None:
+        raise UnavailableError(f"the restarted query {control['request_id']} is not stored; try again")
+    return source
+
+
+def _unstored(record: Record, request_id: str, user_id: str, query: str, organization_id: str | None) -> Run:
+    at = str(record.position)
+    return Run(
+        request_id=request_id,
+        user_id=user_id,
+        organization_id=organization_id,
+        query=query,
+        status=Status.NEW,
+        archive_status=None,
+        version=0,
+        answer=None,
+        sources=None,
+        error=None,
+        position=at,
+        caused_by=at,
+        has_analysis=False,
+        has_context=False,
+    )
+
+
+def _unstored_history(
+    record: Record, request_id: str, user_id: str, query: str, restarted_from: str | None
+) -> RunHistory:
+    at = str(record.position)
+    return RunHistory(
+        request_id=request_id,
+        user_id=user_id,
+        query=query,
+        status=Status.NEW,
+        archive_status=None,
+        error=None,
+        sources=None,
+        position=at,
+        caused_by=at,
+        restarted_from=restarted_from,
+        created_ms=record.arrived_ms,
+        ended_ms=None,
+        version=0,
+        events=(),
+        calls=(),
     )
 
 

@@ -17,6 +17,7 @@ from highwater.connectors.replay.where import NAMES, NO_ANSWER, Where
 from highwater.connectors.replay.where_error import WhereError
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import HighwaterError
+from highwater.schemas.exact_json import LongNumber
 
 # About 100 MB; nobody reads a table of that size.
 VALUES_MAX = 500_000
@@ -53,6 +54,9 @@ class Counting:
             self._expression = Where(expression, decoder_type, topic, is_open=is_open)
         except WhereError as error:
             raise WhereError(error.message, error.text, error.line, error.column, "--by") from error
+        # Conditions have doubles for the numbers of other applications; the path of a field leads to the number itself.
+        is_path = is_open and expression.startswith("value.") and _PATH.fullmatch(expression) is not None
+        self._path = expression.split(".")[1:] if is_path else []
         self._counts: Counter[Any] = Counter()
         self.counted = 0
 
@@ -72,13 +76,23 @@ class Counting:
         Raises:
             TooManyValuesError: there are too many different values.
         """
-        found = [_countable(one) for one in self._expression.answers(decoded) if one is not NO_ANSWER]
+        answers = self._expression.answers(decoded)
+        if self._path:
+            answers = [self._exact(one, row) for one, row in zip(answers, decoded.rows, strict=True)]
+        found = [_countable(one) for one in answers if one is not NO_ANSWER]
         self.counted += len(found)
         self._counts.update(found)
         if len(self._counts) > VALUES_MAX:
             raise TooManyValuesError(
                 f"--by has more than {VALUES_MAX:,} different values; group by a coarser expression"
             )
+
+    def _exact(self, answer: Any, row: Any) -> Any:
+        if isinstance(answer, float):
+            for name in self._path:
+                row = row[name]
+            return row
+        return answer
 
     @property
     def distinct(self) -> int:
@@ -94,7 +108,7 @@ def _countable(value: Any) -> Any:
     """Return a value as it is counted and shown; times in ISO 8601, nested values as text."""
     if isinstance(value, datetime):
         return iso_from_ms(round(value.timestamp() * 1_000))
-    if value is None or isinstance(value, str | int | float | bool):
+    if value is None or isinstance(value, str | int | float | bool | LongNumber):
         # In a dictionary True equals 1, and neither is a text.
         return str(value).lower() if isinstance(value, bool) else value
     return str(value)

@@ -15,6 +15,7 @@ import pyarrow.csv as pacsv
 from highwater.connectors.replay.decoding import Decoded, Decoder
 from highwater.connectors.replay.table import table_of
 from highwater.connectors.replay.text import base64_of, headers_of, is_millis, iso_times
+from highwater.schemas.exact_json import write_json
 
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
 
@@ -96,4 +97,4 @@ def _as_object(value: object, kind: pa.DataType) -> object:
 
 
 def _json(value: object) -> str:
-    return orjson.dumps(value, default=base64_of).decode()
+    return write_json(value).decode()

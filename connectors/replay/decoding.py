@@ -16,6 +16,7 @@ from highwater.connectors.replay.columns import Flat, NotFlatError, arrow_type_o
 from highwater.connectors.replay.reading import Batch
 from highwater.connectors.replay.subject import Subject
 from highwater.schemas.codec import PREFIX_BYTES, read_event, schema_id_of
+from highwater.schemas.envelope import Headers
 from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
 from highwater.schemas.readable import Reading, readable
 from highwater.schemas.shapes import UnsafeSchemaError
@@ -156,13 +157,14 @@ class Decoder:
         except (NotFlatError, InvalidEventError, UnknownSchemaError):
             return None
 
-    def decode_one(self, value: bytes) -> dict[str, Any]:
+    def decode_one(self, value: bytes, headers: Headers | None = None) -> dict[str, Any]:
         """Return the event in a value, times as ms since 1970.
 
         Raises:
             InvalidEventError: the bytes are not Avro in the wire format, or do not fit their schema.
             UnknownSchemaError: they name a schema that the registry does not have.
         """
+        del headers  # our events name their schema in the value
         schema_id = schema_id_of(value)
         return read_event(value, schema_id, self._reading(schema_id))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from highwater.connectors.kafka.foreign_values import with_prefix
 from highwater.connectors.replay.reading import Batch
 from highwater.connectors.replay.text import text_of
 from highwater.schemas.errors import HighwaterError
@@ -54,7 +55,7 @@ class State:
                 continue
             before = self._latest.get(key)
             if before is None or before[0] < place:
-                value = batch.values[at]
+                value = with_prefix(batch.values[at], batch.headers[at])
                 held = len(before[1] or b"") if before is not None else -len(key)
                 self._bytes += len(value or b"") - held
                 self._latest[key] = (place, value)

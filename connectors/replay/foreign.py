@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-import orjson
 import pyarrow as pa
 
-from highwater.connectors.kafka.foreign_values import ForeignValues
+from highwater.connectors.kafka.foreign_values import ForeignValues, SchemaName
 from highwater.connectors.replay.decoding import Decoded, Decoder, Row
 from highwater.connectors.replay.reading import Batch
 from highwater.connectors.replay.subject import Subject
-from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
+from highwater.schemas.envelope import Headers
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.exact_json import with_doubles, write_json
 from highwater.schemas.topics import Topic
 from highwater.streams.access import RegistryAccess
 
@@ -38,12 +39,12 @@ class ForeignDecoded(Decoded):
     @property
     def written_rows(self) -> list[Row]:
         """Return the values as a file with a schema has them."""
-        return [None if row is None else {_COLUMN: orjson.dumps(row).decode()} for row in self.rows]
+        return [None if row is None else {_COLUMN: write_json(row).decode()} for row in self.rows]
 
     def some(self, names: Sequence[str]) -> list[Row]:
-        """Return the complete values."""
+        """Return the complete values, long numbers as doubles: conditions have no others."""
         del names
-        return list(self.rows)
+        return [with_doubles(row) for row in self.rows]
 
     def only(self, kept: Sequence[int]) -> Decoded:
         """Return the records at these indexes."""
@@ -71,26 +72,26 @@ class ForeignDecoder(Decoder):
             found = None
             if value is not None:
                 try:
-                    found = self.decode_one(value)
+                    found = self.decode_one(value, batch.headers[place])
                 except InvalidEventError as error:
                     problems[place] = str(error)
             rows.append(found)
         return ForeignDecoded(batch, self.arrow_type, problems, rows)
 
-    def decode_one(self, value: bytes) -> dict[str, Any]:
+    def decode_one(self, value: bytes, headers: Headers | None = None) -> dict[str, Any]:
         """Return a value, of any JSON type.
 
         Raises:
             InvalidEventError: it is neither Avro, nor JSON, nor text.
         """
-        return cast("dict[str, Any]", self._values.value(value))
+        return cast("dict[str, Any]", self._values.value(value, headers))
 
-    def _text_of(self, schema_id: int) -> str:
+    def _text_of(self, schema: SchemaName) -> str:
+        from highwater.connectors.kafka.registry import Registry, unknown_schema  # noqa: PLC0415 - as in `subject.py`
+
         if self._access is None:
-            raise UnknownSchemaError(schema_id)
-        from highwater.connectors.kafka.registry import Registry  # noqa: PLC0415 - as in `subject.py`
-
-        return asyncio.run(Registry(self._access).text_of(schema_id))
+            raise unknown_schema(schema)
+        return asyncio.run(Registry(self._access).text_of(schema))
 
 
 def decoder_of(topic: Topic, registry: RegistryAccess | None) -> Decoder:

@@ -19,6 +19,7 @@ import orjson
 from highwater.connectors.replay.processes import command, environment, reason_in
 from highwater.connectors.replay.search_task import INVALID, MISSING, UNAVAILABLE
 from highwater.schemas.errors import HighwaterError, UnavailableError
+from highwater.schemas.exact_json import read_json
 
 # A process takes 80 MB before it reads and, if nothing else needs it, a core. One caller has one page and one download.
 AT_ONCE_MAX = 4
@@ -155,7 +156,7 @@ class RunningSearch:
         async for chunk in self.chunks():
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
-                yield orjson.loads(line)
+                yield read_json(line)
 
 
 @asynccontextmanager

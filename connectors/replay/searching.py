@@ -24,7 +24,8 @@ from highwater.connectors.replay.running import Chooser
 from highwater.connectors.replay.selection import InvalidSelectionError, NoSuchTopicError, Ranges
 from highwater.connectors.replay.shares import Share
 from highwater.connectors.replay.spans import fetch_ranges, fetch_spans
-from highwater.connectors.replay.text import base64_of, documents
+from highwater.connectors.replay.text import documents
+from highwater.schemas.exact_json import write_json
 from highwater.streams.clock import monotonic_seconds
 
 # The first segment is small, so that recent records come at once; each later one reads twice as much of a partition, up
@@ -258,4 +259,4 @@ def _edges(batch: Batch, *, is_first: bool) -> Iterator[tuple[int, int]]:
 
 def line_of(document: Mapping[str, Any]) -> bytes:
     """Return a line of the answer."""
-    return orjson.dumps(document, default=base64_of, option=orjson.OPT_APPEND_NEWLINE)
+    return write_json(document, orjson.OPT_APPEND_NEWLINE)

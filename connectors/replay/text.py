@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from highwater.connectors.replay.decoding import Decoded
 from highwater.schemas.envelope import Headers, iso_or_number
+from highwater.schemas.exact_json import write_json
 
 # Characters that JSON escapes: the quote, the backslash and the control characters.
 _IS_ESCAPED = np.isin(np.arange(256), [*range(0x20), *b'"\\'])
@@ -34,10 +35,8 @@ def headers_of(headers: Headers | None) -> dict[str, str | None]:
 
 
 def base64_of(raw: Any) -> str:
-    """Return bytes in base64; orjson calls it for unknown types."""
-    if isinstance(raw, bytes):
-        return base64.b64encode(raw).decode()
-    raise TypeError(type(raw).__name__)
+    """Return bytes in base64."""
+    return base64.b64encode(raw).decode()
 
 
 def json_lines(decoded: Decoded) -> Any:
@@ -77,9 +76,7 @@ def is_millis(kind: pa.DataType) -> bool:
 
 
 def _of_rows(decoded: Decoded) -> bytes:
-    return b"".join(
-        orjson.dumps(document, default=base64_of, option=orjson.OPT_APPEND_NEWLINE) for document in documents(decoded)
-    )
+    return b"".join(write_json(document, orjson.OPT_APPEND_NEWLINE) for document in documents(decoded))
 
 
 class _Line:
@@ -181,7 +178,7 @@ def _json_column(column: pa.Array) -> tuple[Any, ...]:
         times = json_times(numbers.fill_null(0).to_numpy(zero_copy_only=False))
         return (times if not column.null_count else pc.if_else(numbers.is_valid(), times, "null"),)
     plain = column.cast(pa.int64()) if pa.types.is_temporal(kind) else column
-    return (pa.array([orjson.dumps(value, default=base64_of).decode() for value in plain.to_pylist()], pa.string()),)
+    return (pa.array([write_json(value).decode() for value in plain.to_pylist()], pa.string()),)
 
 
 def json_times(ms: NDArray[np.int64]) -> pa.Array:

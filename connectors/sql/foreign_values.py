@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection
+from dataclasses import replace
 
 import pyarrow as pa
 
+from highwater.connectors.kafka.foreign_values import with_prefix
 from highwater.connectors.replay.decoding import Decoded, Decoder
 from highwater.connectors.replay.foreign import ForeignDecoder
 from highwater.connectors.replay.reading import Batch
@@ -60,7 +62,7 @@ class ForeignColumns(ForeignDecoder):
             text = None
             if value is not None:
                 try:
-                    text = self._values.json(value)
+                    text = self._values.json(value, batch.headers[place])
                 except InvalidEventError as error:
                     problems[place] = str(error)
             found.append(text)
@@ -70,7 +72,8 @@ class ForeignColumns(ForeignDecoder):
         kinds = list(self.arrow_type)[2:]
         if self._events is None or not self._wants(*(kind.name for kind in kinds)):
             return [pa.nulls(len(batch), kind.type) for kind in kinds]
-        events = self._events.decode(batch).column
+        values = list(map(with_prefix, batch.values, batch.headers))
+        events = self._events.decode(replace(batch, values=values)).column
         places = {kind.name: place for place, kind in enumerate(self._events.arrow_type)}
         columns = events.flatten()
         return [columns[places[kind.name]] for kind in kinds]

@@ -20,7 +20,7 @@ from highwater.connectors.replay.decoding import Decoded, Decoder
 from highwater.connectors.replay.reading import Batch, read_batches
 from highwater.connectors.replay.selection import Ranges
 from highwater.connectors.replay.shares import Share
-from highwater.connectors.replay.spans import fetch_ranges
+from highwater.connectors.replay.spans import fetch_ranges, open_transactions
 from highwater.connectors.replay.table import header_column
 from highwater.connectors.replay.text import key_column
 from highwater.connectors.sql.datasets import ds
@@ -41,12 +41,16 @@ class MissingTopicError(HighwaterError):
 
 @dataclass(slots=True)
 class Scanned:
-    """How much of one topic a query read: `held` is the size of the log, `selected` what the conditions left to read."""
+    """How much of one topic a query read: `held` is the size of the log, `selected` what the conditions left to read.
+
+    `open_transactions`: a sentence about each partition of which a part could not be read.
+    """
 
     topic: str
     held: int = 0
     selected: int = 0
     scanned: int = 0
+    open_transactions: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -137,6 +141,7 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]
             spans = self._spans(condition, lambda ms: offsets_at(reader, self._topic, list(self.ranges), ms))
             counted = self._progress.by_table.setdefault(self._name, Scanned(self._topic))
             counted.held = sum(span.high - span.low for span in self.ranges.values())
+            counted.open_transactions = open_transactions(self._topic, self.ranges)
             counted.selected += sum(span.high - span.low for span in spans.values())
             if not spans:
                 return

@@ -46,9 +46,18 @@ def check_chunks_event(topic: str, event: Mapping[str, Any]) -> None:
     Raises:
         InvalidEventError: names the field at fault and a machine-readable reason; fields of `IDENTITY` come first.
     """
-    _check_identity(event["ns"], event["slot"], event["source_id"], event["ingest_id"])
+    check_ingest(topic, event)
     for name, check in _CHECKS[topic]:
         check(name, event[name])
+
+
+def check_ingest(_topic: str, event: Mapping[str, Any]) -> None:
+    """Check the fields of `IDENTITY`: with them an event belongs to an ingest, even if the rest is invalid.
+
+    Raises:
+        InvalidEventError: one is invalid.
+    """
+    _check_identity(event["ns"], event["slot"], event["source_id"], event["ingest_id"])
 
 
 @lru_cache(maxsize=1_024)  # chunks of a source come one after the other; a batch holds those of a few hundred

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
-import orjson
 from nicegui import events, ui
 
 from highwater.api.dashboard import figures
@@ -21,6 +20,7 @@ from highwater.api.records.routes import MEDIA_TYPES
 from highwater.connectors.replay.selection import FORMS
 from highwater.schemas.avro_files import schema_text
 from highwater.schemas.errors import HighwaterError, UnavailableError
+from highwater.schemas.exact_json import write_json
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, all_topics
 
@@ -320,7 +320,7 @@ def _row_of_tail(tail: Tail, one: Shown, columns: list[str]) -> dict[str, Any]:
 
 
 def _row_of_search(one: Mapping[str, Any], columns: list[str]) -> dict[str, Any]:
-    shown = orjson.dumps(one.get("undecodable", one["value"])).decode()
+    shown = write_json(one.get("undecodable", one["value"])).decode()
     row = _row(one["partition"], one["offset"], one["timestamp"], one["key"] or "", shown)
     return row | _cells(one["value"], columns)
 
@@ -340,7 +340,7 @@ def _cells(value: Any, columns: list[str]) -> dict[str, str]:
     fields = value if isinstance(value, Mapping) else {}
     found = {name: fields.get(name) for name in columns}
     return {
-        f"of_{name}": _cut(one if isinstance(one, str) else "" if one is None else orjson.dumps(one).decode())
+        f"of_{name}": _cut(one if isinstance(one, str) else "" if one is None else write_json(one).decode())
         for name, one in found.items()
     }
 

@@ -18,6 +18,10 @@ from highwater.api.dashboard.trends import OwnHistory, Trends
 from highwater.api.dashboard.view import View, chip, facts, note, page, place, segment, set_html, text
 
 _REFRESH_SECONDS = 3.0
+_WITHOUT_COMMIT = (
+    "A partition without a commit is counted from its first record; a consumer with auto.offset.reset=latest skips"
+    " what was written before it starts."
+)
 
 
 def register() -> None:
@@ -109,7 +113,9 @@ def _partitions(group: Mapping[str, Any]) -> str:
         for one in group["partitions"]
     )
     columns = ("topic", "partition#", "reads from#", "end of the log#", "events behind#", "member")
-    return f'<h2 class="hw" id="partitions">Partitions</h2>{table_html(columns, lines, "Partitions")}'
+    is_unknown = group["auto_offset_reset"] == "unknown" and any(one["next"] is None for one in group["partitions"])
+    about = f'<p class="hw-muted">{_WITHOUT_COMMIT}</p>' if is_unknown else ""
+    return f'<h2 class="hw" id="partitions">Partitions</h2>{about}{table_html(columns, lines, "Partitions")}'
 
 
 def _reader(one: Mapping[str, Any]) -> str:

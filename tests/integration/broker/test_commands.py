@@ -36,7 +36,7 @@ def test_topics_of_others_are_listed_and_shown(environment: dict[str, str], fore
     shown = run(environment, "topics", foreign)
     assert (shown.returncode, "retention.ms" in shown.stdout) == (0, True)
     missing = run(environment, "topics", foreign[:-1])
-    assert (missing.returncode, f"did you mean {foreign}" in missing.stderr) == (1, True), missing.stderr
+    assert (missing.returncode, f"did you mean {foreign}" in missing.stderr) == (2, True), missing.stderr
 
 
 def test_records_of_others_are_replayed_and_followed(environment: dict[str, str], foreign: str) -> None:
@@ -82,7 +82,14 @@ def test_the_latest_records_are_found_behind_markers_and_odd_times(
     producer.produce(name, b'{"n": 9}')
     producer.flush(30)
     assert send(stack.kafka, name, [(None, b'{"n": 10}')])
-    for command in (("replay", name), ("count", name), ("tail", name, "--no-follow")):
+    query = f'SELECT count(*) FROM "{name}"'
+    for command in (
+        ("replay", name),
+        ("count", name),
+        ("tail", name, "--no-follow"),
+        ("sql", query),
+        ("sql", query, "--json"),
+    ):
         found = run(environment, *command)
         assert (found.returncode, f"{name}/0 has an open transaction at offset 8: 2 offsets" in found.stderr) == (
             0,
@@ -114,6 +121,24 @@ def test_a_schema_that_refers_to_others_is_read(stack: Stack, environment: dict[
     assert json.loads(found.stdout)["value"] == {"to": {"city": "Lund"}}, found.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("topics nowhere", "describe nowhere", "tail nowhere --no-follow", "replay nowhere", "count nowhere"),
+        *("diff nowhere --from 0", "publish nowhere -", "dlq list nowhere", "groups nowhere", "schemas nowhere"),
+        *(
+            "reset nowhere --to latest",
+            "reset insights --to latest --topic nowhere",
+            f"replay {INSIGHTS} --into nowhere",
+        ),
+    ],
+)
+def test_a_name_that_nothing_has_is_wrong_use(environment: dict[str, str], command: str) -> None:
+    """Status 2, in one line that has the name."""
+    done = run(environment, *command.split())
+    assert (done.returncode, "'nowhere'" in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.stderr
+
+
 def test_records_of_others_are_counted_and_compared(environment: dict[str, str], foreign: str) -> None:
     """They are grouped by a field that no schema declares, and compared by key at two times; a missing topic is named with a
     similar one.
@@ -137,7 +162,7 @@ def test_groups_of_others_are_listed_shown_and_reset(environment: dict[str, str]
     shown = run(environment, "groups", foreign)
     assert f"{COUNT} events behind" in shown.stdout
     missing = run(environment, "groups", foreign[:-1])
-    assert (missing.returncode, f"did you mean {foreign}" in missing.stderr) == (1, True), missing.stderr
+    assert (missing.returncode, f"did you mean {foreign}" in missing.stderr) == (2, True), missing.stderr
 
 
 def test_schemas_are_compared_and_checked(environment: dict[str, str], subject: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from highwater.connectors.kafka import groups
@@ -19,6 +19,7 @@ from highwater.connectors.kafka.resetting import Chosen, GroupRunningError, appl
 from tests.conftest import Stack
 from tests.integration.api_server import Api, Seeds, wait_until
 from tests.integration.broker.making import COUNT
+from tests.integration.commands import run
 from tests.integration.connecting import fresh
 
 KEYS = "admin:root-key,viewer:eye-key,viewer:ann-key:ann"
@@ -131,6 +132,35 @@ async def test_a_group_of_others_is_reset(guarded: Api, stack: Stack, foreign: s
     done = await guarded.post(f"{path}/reset", {"to": "earliest"}, "root-key")
     assert (done.status_code, done.json()["partitions"]) == (200, [change])
     assert (await guarded.get(path, "eye-key")).json()["lag"] == COUNT
+
+
+async def test_partitions_without_a_commit_count(guarded: Api, stack: Stack, seeds: Seeds) -> None:
+    """A group has a place in every partition of its topics: lag and reset include those where it has committed nothing."""
+    name, client = fresh("half-read"), {"bootstrap.servers": str(stack.kafka)}
+    admin = AdminClient(client)
+    admin.create_topics([NewTopic(name, 3, 1)])[name].result(30)
+    producer = Producer(client)
+    for number in range(9):
+        producer.produce(name, b"x", partition=number % 3)
+    producer.flush(30)
+    consumer = Consumer({**client, "group.id": name, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(name, 1, 2)], asynchronous=False)
+    consumer.close()
+    found = (await guarded.get(f"/api/groups/{name}", "eye-key")).json()
+    assert [(one["next"], one["lag"]) for one in found["partitions"]] == [(None, 3), (2, 1), (None, 3)]
+    assert (found["lag"], found["auto_offset_reset"]) == (7, "unknown")
+    listed = {one["group"]: one["lag"] for one in (await guarded.get("/api/groups", "eye-key")).json()["groups"]}
+    readers = (await guarded.get(f"/api/topics/{name}", "eye-key")).json()["groups"]
+    assert (listed[name], [one["lag"] for one in readers]) == (7, [7])
+    assert "2 partitions without a commit" in run(stack.environment(DATABASE_URL=seeds.url), "groups", name).stdout
+    where = {"to": "latest", "topic": name, "partition": 2}
+    plan = (await guarded.get(f"/api/groups/{name}/reset", "eye-key", params=where)).json()
+    assert plan["partitions"] == [{"topic": name, "partition": 2, "before": None, "after": 3}]
+    done = (await guarded.post(f"/api/groups/{name}/reset", {"to": "earliest"}, "root-key")).json()
+    assert [(one["before"], one["after"]) for one in done["partitions"]] == [(None, 0), (2, 0), (None, 0)]
+    after = (await guarded.get(f"/api/groups/{name}", "eye-key")).json()
+    assert [one["next"] for one in after["partitions"]] == [0, 0, 0]
+    admin.delete_topics([name])[name].result(30)
 
 
 async def test_a_group_that_starts_after_the_plan_keeps_its_positions(stack: Stack, seeds: Seeds) -> None:

@@ -262,6 +262,16 @@ async def test_an_ingest_as_it_is_served(api, seeds):
     assert int(after.headers["x-resource-version"]) > int(answer.headers["x-resource-version"])
 
 
+async def test_an_accepted_ingest_is_running_before_it_is_stored(api, guarded, ns):
+    """Of its chunks and of its end, to those who may read its namespace."""
+    for body in ({**BODY, "finish": False}, {**SOURCE, "ns": ns}):
+        ingest_id = (await post(api, body)).json()["ingest_id"]
+        shown = (await api.get(f"{INGEST}/{ingest_id}")).json()
+        assert (shown["status"], shown["received"], shown["sources"]) == ("running", 0, [])
+        ada = await guarded.get(f"{INGEST}/{ingest_id}", "ada-key")
+        assert ada.status_code == (200 if body["ns"] == "docs" else 404)
+
+
 async def test_sources_come_in_pages(api, seeds):
     """Each once, in order, with the counters of all; a cursor of another list is refused."""
     ingest_id = str(uuid.uuid4())
@@ -289,7 +299,6 @@ async def test_a_read_waits_for_its_position(api, seeds):
     """503 until the sink has been there, and then never 404; what does not feed it is refused."""
     taken = (await post(api, BODY)).json()
     path, positions = f"{INGEST}/{taken['ingest_id']}", ",".join(taken["positions"])
-    assert (await api.get(path)).status_code == 404
     assert (await api.get(path, X_Min_Position=positions, X_Max_Wait_Ms="50")).status_code == 503
     reading = asyncio.create_task(api.get(path, X_Min_Position=positions))
     await store_ingest(seeds, taken["ingest_id"], "readme")

@@ -202,6 +202,7 @@ async def sink_takes(stack: Stack, context: ProcessContext, seeds: Seeds, answer
     )
     async with await open_pool(seeds.url) as pool:
         assert await in_transaction(replace(context, pool=pool), sink, [said]) == []
+    await seeds.account_for(position)
 
 
 async def test_what_is_said_is_listed_until_it_is_undone(http, stack, context, seeds: Seeds, seen: list[str]) -> None:
@@ -229,6 +230,10 @@ async def test_what_is_said_is_listed_until_it_is_undone(http, stack, context, s
         "split",
     ]
     assert (await http.delete(answers[1].headers["location"])).status_code == 404
+    early = await http.put("/api/users/cura/clusters/b/label", json={"label": "Not stored yet"})
+    assert (await http.delete(early.headers["location"])).status_code == 202
+    others = early.headers["location"].replace("cura", "another", 1)
+    assert (await http.delete(others)).status_code == 404
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 
 from highwater.connectors.identity.statements import QUERIES as METER
 from highwater.connectors.jobs.read_model import failed_jobs
+from highwater.connectors.kafka import unread
 from highwater.schemas.jobs import CONTROL, JOB_SUBMITTED
 from highwater.streams.checks import TS_MS_MAX, TS_MS_MIN
 from highwater.streams.identity.plans import load_plans
@@ -94,6 +95,30 @@ async def test_a_repeat_under_one_key_is_the_same_job(api, seeds):
     changed = await submit(api, {**DECK, "args": {"query": "how?"}}, Idempotency_Key="k1")
     assert (changed.status_code, changed.json()["field"]) == (422, "Idempotency-Key")
     assert (await submit(api, DECK, Idempotency_Key="")).status_code == 400
+
+
+async def test_an_accepted_job_is_known_before_it_is_stored(api, guarded, seeds):
+    """In every API process, to those who may see it; other args under its key are 422; refused by its sink, it is 404."""
+    first = (await submit(api, DECK, Idempotency_Key="k2")).json()
+    path, (position,) = f"/api/jobs/{first['job_id']}", first["positions"]
+    for process, token in ((api, None), (guarded, "root-key"), (guarded, "ada-key")):
+        shown = await process.get(path, token)
+        assert (shown.status_code, shown.json()["status"], shown.json()["position"]) == (200, "pending", position)
+    assert (await guarded.get(path, "rob-key")).status_code == 404
+    changed = await submit(api, {**DECK, "args": {"query": "how?"}}, Idempotency_Key="k2")
+    assert (changed.status_code, changed.json()["job_id"]) == (422, first["job_id"])
+    assert (await submit(api, DECK, Idempotency_Key="k2")).json() == first
+    await seeds.account_for(position)
+    assert (await api.get(path)).status_code == 404
+
+
+async def test_an_id_is_not_called_unknown_before_the_log_was_read(api, monkeypatch):
+    """Beyond the limits of a lookup the answer is 503, and says when to try again."""
+    monkeypatch.setattr(unread, "IDS_MAX", 0)
+    await submit(api, DECK)
+    answer = await api.get(f"/api/jobs/{new_id()}")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+    assert "could not be read within" in answer.json()["detail"]
 
 
 # -- what an organization may ---------------------------------------------------------------------------------------------
@@ -230,7 +255,6 @@ async def test_a_read_waits_for_its_position(api, seeds):
     answer = await submit(api, DECK)
     job, position = answer.json()["job_id"], answer.json()["positions"][0]
     path = f"/api/jobs/{job}"
-    assert (await api.get(path)).status_code == 404
     assert (await api.get(path, X_Min_Position=position, X_Max_Wait_Ms="50")).status_code == 503
     reading = asyncio.create_task(api.get(path, X_Min_Position=position))
     await store_job(seeds, job_id=job)

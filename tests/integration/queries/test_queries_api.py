@@ -289,6 +289,25 @@ async def test_unknown_and_malformed_ids(api):
             assert (await client.post(f"/api/query/{gone}/restart", json=body)).status_code == code
 
 
+async def test_an_accepted_query_is_processing_before_it_is_stored(api, guarded, seeds):
+    """A question and a restart, in every API process, to those who may see it; another question under its key is 422."""
+    user = ADA
+    asked = await ask(api, {"user_id": user, "query": "why?"}, Idempotency_Key="unread")
+    source = await store_run(seeds, user, user_query="again?", organization_id="acme")
+    restarted = await api.post(f"/api/query/{source}/restart", {"stage": "analyzer"})
+    for accepted, query, former in ((asked, "why?", None), (restarted, "again?", source)):
+        run, (position,) = accepted.json()["request_id"], accepted.json()["positions"]
+        for process, token in ((api, None), (guarded, "ada-key"), (guarded, "root-key")):
+            shown = (await status(process, run, token)).json()
+            assert shown == {"request_id": run, "status": "processing", "state": "NEW"}
+        found = (await guarded.get(f"/api/query/{run}/timeline", "ada-key")).json()
+        assert (found["query"], found["restarted_from"], found["position"]) == (query, former, position)
+        assert (await status(guarded, run, "bob-key")).status_code == 404
+        assert (await guarded.get(f"/api/query/{run}/timeline", "bob-key")).status_code == 404
+    other = await ask(api, {"user_id": user, "query": "how?"}, Idempotency_Key="unread")
+    assert (other.status_code, other.json()["request_id"]) == (422, asked.json()["request_id"])
+
+
 async def test_a_run_is_its_users(guarded, seeds):
     """Others get 404, and 403 for their list; unbound keys and admins read all, and a viewer's cancels none."""
     run = await store_run(seeds, ADA)

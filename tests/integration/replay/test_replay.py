@@ -210,7 +210,7 @@ def test_a_limit_gives_the_first_that_arrived(environment, stack, tmp_path):
         (("--to", "99/0"), 1, "no partition 99: partition 0 "),
         (("--format", "xml"), 2, "'xml' is not one of"),
         (("--into", "x", "--output", "y"), 2, "--into excludes"),
-        (("--into", "nowhere"), 1, "no topic 'nowhere'"),
+        (("--into", "nowhere"), 2, "no topic 'nowhere'"),
         (("--into", "feeds.rebuild-demanded"), 1, "--i-know"),
         (("--output", "/nowhere/at/all"), 1, "/nowhere/at/all was not written: No such file"),
         (("--output", "/dev/full"), 1, "/dev/full was not written: No space left on device"),

@@ -67,7 +67,7 @@ def test_a_figure_without_a_link_is_found(html: str, found: list[tuple[str, str]
     "html",
     [
         pytest.param(groups._groups([GROUP]), id="groups"),
-        pytest.param(group._partitions({"partitions": [PARTITION]}), id="group"),
+        pytest.param(group._partitions({"partitions": [PARTITION], "auto_offset_reset": "unknown"}), id="group"),
         pytest.param(topic._partitions(TOPIC) + topic._groups(TOPIC), id="topic"),
         pytest.param(chunks.namespaces_html([NAMESPACE], sees_all=True) + chunks._ingests([INGEST]), id="chunks"),
         pytest.param(letters._groups_html([ReasonGroup("t", "r", 5, 4, 0)], ""), id="dead letters"),

@@ -8,20 +8,24 @@ import json
 import struct
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import pyarrow.parquet as pq
 import pytest
 
 from highwater.connectors.kafka.foreign_values import UNKNOWN_SCHEMAS_MAX, ForeignValues
+from highwater.connectors.kafka.registry import unknown_schema
+from highwater.connectors.replay.counting import Counting
 from highwater.connectors.replay.counts import Counts
 from highwater.connectors.replay.foreign import ForeignDecoder, decoder_of
 from highwater.connectors.replay.running import Chooser
 from highwater.connectors.replay.subject import source_of
-from highwater.connectors.replay.text import documents
+from highwater.connectors.replay.text import documents, json_lines
 from highwater.connectors.replay.writers import writer_of
 from highwater.schemas.avro_files import schema_text
-from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.exact_json import read_json, write_json
 from highwater.schemas.topics import all_topics, foreign_topic, is_topic_name
 from tests.unit.replay.making import batch, encoded
 
@@ -32,15 +36,15 @@ ORDER = json.dumps({
 VALUES = [b'{"n": 1, "at": {"x": "straw"}}', b"a plain text", b"\x00\xff\xfe\x01\x02", None, b"[2]", b"5"]
 
 
-def values_of(schemas: Mapping[int, str], asked: list[int] | None = None) -> ForeignValues:
+def values_of(schemas: Mapping[Any, str], asked: list[Any] | None = None) -> ForeignValues:
     """Values of a registry with these schemas; `asked` collects the requested ids."""
 
-    def text_of(schema_id: int) -> str:
+    def text_of(schema: int | UUID) -> str:
         if asked is not None:
-            asked.append(schema_id)
-        if schema_id not in schemas:
-            raise UnknownSchemaError(schema_id)
-        return schemas[schema_id]
+            asked.append(schema)
+        if schema not in schemas:
+            raise unknown_schema(schema)
+        return schemas[schema]
 
     return ForeignValues(text_of)
 
@@ -48,8 +52,8 @@ def values_of(schemas: Mapping[int, str], asked: list[int] | None = None) -> For
 class Decoder(ForeignDecoder):
     """The decoder of an empty registry."""
 
-    def _text_of(self, schema_id: int) -> str:
-        raise UnknownSchemaError(schema_id)
+    def _text_of(self, schema: int | UUID) -> str:
+        raise unknown_schema(schema)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +80,44 @@ def test_other_bytes_are_refused(raw: bytes) -> None:
     for read in (values_of({9: ORDER}).value, values_of({9: ORDER}).json):
         with pytest.raises(InvalidEventError):
             read(raw)
+
+
+GUID = UUID("0a52c5a1-63b4-4bb4-9a3b-94fe5b7a3f58")
+
+
+@pytest.mark.parametrize("framed", [b"\0\0\0\0\x09", b"\1" + GUID.bytes])
+def test_a_header_names_the_schema(framed: bytes) -> None:
+    """By id or by GUID; the value has no prefix. One of which the registry has no schema is named, and never shown as text."""
+    raw, headers = encoded({"text": "Harbour", "raw": None}, ORDER, 9)[5:], [("__value_schema_id", framed)]
+    values = values_of({9: ORDER, GUID: ORDER})
+    assert values.value(raw, headers) == json.loads(values.json(raw, headers)) == {"text": "Harbour", "raw": None}
+    name = str(GUID) if framed[0] else "9"
+    with pytest.raises(InvalidEventError, match=f"__value_schema_id names the schema with the (id|GUID) {name}"):
+        values_of({}).value(b":Harbour", headers)
+    assert values_of({}).value(b'{"text": "JSON Schema"}', headers) == {"text": "JSON Schema"}
+    assert values_of({}).value(b"text", [("__value_schema_id", b"another application's")]) == "text"
+
+
+# The second is shorter than a double of 16 digits, the third longer than an integer of 64 bits, the last a double as it is.
+NUMBERS = ["73314510714175488", "23958446825181076828", "-9223372036854775809", "0.12345678901234567890123", "0.1"]
+
+
+def test_numbers_keep_their_digits() -> None:
+    """In lines, files, counts and searches; a condition compares them as doubles."""
+    raw = ('{"n": [' + ", ".join(NUMBERS) + "]}").encode()
+    decoded = Decoder(None).decode(batch([raw], topic="orders"))
+    shown = {"lines": bytes(json_lines(decoded)).decode(), "column": decoded.column.to_pylist()[0]["json"]}
+    assert {kind: [number for number in NUMBERS if number not in text] for kind, text in shown.items()} == {
+        "lines": [],
+        "column": [],
+    }
+    (document,) = documents(decoded)
+    assert read_json(write_json(document["value"])) == document["value"]
+    assert len(Chooser("orders", Decoder(None), Counts(), words=NUMBERS[1]).decoded(batch([raw]))) == 1
+    assert len(Chooser("orders", Decoder(None), Counts(), condition="value.n[1] > 2.3e19").decoded(batch([raw]))) == 1
+    counting = Counting("value.at.n", decoded.arrow_type, "orders", is_open=True)
+    counting.add(Decoder(None).decode(batch([b'{"at": {"n": %s}}' % number.encode() for number in NUMBERS[1:4]])))
+    assert {str(value) for value, _ in counting.top(9)} == set(NUMBERS[1:4])
 
 
 def test_the_registry_is_not_asked_for_schemas_without_end() -> None:
