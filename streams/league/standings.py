@@ -1,7 +1,8 @@
 """The table of a season.
 
 Invariant: it is a function of the season's matches alone, in any order: three points for a win, one each for a draw,
-from matches with a result. Every goal is for one team and against another, so goal differences sum to zero.
+from matches with a result in the rounds that count (`stages.py`). Every goal is for one team and against another, so
+goal differences sum to zero.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from highwater.streams.league.matches import Match, Status
+from highwater.streams.league.stages import counted_rounds
 
 WIN_POINTS, DRAW_POINTS = 3, 1
 
@@ -77,10 +79,17 @@ def is_counted(match: Match) -> bool:
     return match.is_final or match.status is not Status.CANCELLED
 
 
+def in_counted_rounds(matches: Iterable[Match]) -> list[Match]:
+    """Return the matches that will be or were played, of the rounds that count for the table."""
+    played = [match for match in matches if is_counted(match)]
+    counted = counted_rounds(match.round for match in played)
+    return [match for match in played if match.round in counted]
+
+
 def records(matches: Iterable[Match]) -> dict[str, Record]:
     """Return the record of every team of the matches, also of one that has not played yet."""
     found: dict[str, Record] = {}
-    for match in filter(is_counted, matches):
+    for match in matches:
         home, away = found.setdefault(match.home, Record()), found.setdefault(match.away, Record())
         result = result_of(match)
         if result is not None:
@@ -92,7 +101,7 @@ def records(matches: Iterable[Match]) -> dict[str, Record]:
 def table(season: str, matches: Sequence[Match]) -> dict[str, Any]:
     """Return the document: teams by points, goal difference, goals for, then name; each has its own position."""
     ranked = sorted(
-        records(matches).items(),
+        records(in_counted_rounds(matches)).items(),
         key=lambda item: (-item[1].points, -item[1].goal_difference, -item[1].goals_for, item[0]),
     )
     rows = [
