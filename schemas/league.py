@@ -45,6 +45,10 @@ class MatchChanged(TypedDict):
     finalized_at: int | None
     revision: int
     round: str | None
+    home_goals_extra_time: int | None
+    away_goals_extra_time: int | None
+    home_penalties: int | None
+    away_penalties: int | None
 
 
 class MatchFinalized(TypedDict):
@@ -55,6 +59,10 @@ class MatchFinalized(TypedDict):
     home_goals: int
     away_goals: int
     finalized_at: int
+    home_goals_extra_time: int | None
+    away_goals_extra_time: int | None
+    home_penalties: int | None
+    away_penalties: int | None
 
 
 class MatchScheduled(TypedDict):

@@ -41,14 +41,24 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Result(_Body):
-    """The final score; goals are 0 to 999."""
-
+class _Goals(_Body):
     home_goals: int
     away_goals: int
 
 
-class Score(Result):
+class Result(_Goals):
+    """The final score after regular time, and after extra time and a penalty shoot-out if there was one; goals are 0 to 999.
+
+    The goals after extra time include those of regular time, the goals of a shoot-out do not count elsewhere.
+    """
+
+    home_goals_extra_time: int | None = None
+    away_goals_extra_time: int | None = None
+    home_penalties: int | None = None
+    away_penalties: int | None = None
+
+
+class Score(_Goals):
     """The current score and minute."""
 
     minute: int | None = None

@@ -45,6 +45,9 @@ def match_line(match: Document, *, has_date: bool = True) -> str:
         about.append(f'<b class="live" data-live>Live{"" if minute is None else f", minute {minute}"}</b>')
     if has_date:
         about.append(moment(match.get("kickoff"), has_time=not match.get("time_unknown")))
+    for name, label in (("extra_time", "after extra time"), ("penalties", "penalties")):
+        if match.get(name) is not None:
+            about.append(f"{label} {score(match[name])}")
     if match.get("status") not in (None, "scheduled"):
         about.append(text(match["status"]))
     return (

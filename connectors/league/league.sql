@@ -22,17 +22,20 @@ SELECT * FROM league_matches WHERE match_id = ANY ($1::text[]) ORDER BY match_id
 -- A row of another season is left alone; the caller counts.
 -- name: store_matches
 INSERT INTO league_matches AS held (match_id, season, round, kickoff, time_unknown, status, home, away, home_goals, away_goals,
-    minute, finalized_at, schedule_ms, schedule_position, score_ms, score_position, result_ms, result_position)
+    minute, finalized_at, schedule_ms, schedule_position, score_ms, score_position, result_ms, result_position,
+    home_goals_extra_time, away_goals_extra_time, home_penalties, away_penalties)
 SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::boolean[], $6::text[], $7::text[], $8::text[],
     $9::int[], $10::int[], $11::int[], $12::timestamptz[], $13::bigint[], $14::text[], $15::bigint[], $16::text[],
-    $17::bigint[], $18::text[])
+    $17::bigint[], $18::text[], $19::int[], $20::int[], $21::int[], $22::int[])
 ON CONFLICT (match_id) DO UPDATE SET
     round = excluded.round, kickoff = excluded.kickoff, time_unknown = excluded.time_unknown, status = excluded.status,
     home = excluded.home, away = excluded.away, home_goals = excluded.home_goals, away_goals = excluded.away_goals,
     minute = excluded.minute, finalized_at = excluded.finalized_at,
     schedule_ms = excluded.schedule_ms, schedule_position = excluded.schedule_position,
     score_ms = excluded.score_ms, score_position = excluded.score_position,
-    result_ms = excluded.result_ms, result_position = excluded.result_position
+    result_ms = excluded.result_ms, result_position = excluded.result_position,
+    home_goals_extra_time = excluded.home_goals_extra_time, away_goals_extra_time = excluded.away_goals_extra_time,
+    home_penalties = excluded.home_penalties, away_penalties = excluded.away_penalties
 WHERE held.season = excluded.season
 
 -- name: advance_seasons

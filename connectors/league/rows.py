@@ -9,7 +9,7 @@ from highwater.connectors.postgres.pool import Row
 from highwater.schemas.positions import Cause
 from highwater.streams.clock import to_ms
 from highwater.streams.league.documents import Votes
-from highwater.streams.league.matches import Match, Status
+from highwater.streams.league.matches import Goals, Match, Status
 from highwater.streams.league.ratings import Prediction, Stake, Vote
 
 # Every column of `league_matches`, in the order of its migration.
@@ -32,6 +32,10 @@ MATCH_COLUMNS = (
     "score_position",
     "result_ms",
     "result_position",
+    "home_goals_extra_time",
+    "away_goals_extra_time",
+    "home_penalties",
+    "away_penalties",
 )
 
 
@@ -54,7 +58,13 @@ def match_of(row: Row) -> Match:
         finalized_ms=None if finalized_at is None else to_ms(finalized_at),
         score_by=_cause(row["score_ms"], row["score_position"]),
         result_by=_cause(row["result_ms"], row["result_position"]),
+        extra_time=_goals(row["home_goals_extra_time"], row["away_goals_extra_time"]),
+        penalties=_goals(row["home_penalties"], row["away_penalties"]),
     )
+
+
+def _goals(home: int | None, away: int | None) -> Goals | None:
+    return None if home is None or away is None else (home, away)
 
 
 def _cause(arrived_ms: int | None, position: str | None) -> Cause | None:

@@ -155,8 +155,9 @@ MODELS: tuple[Model, ...] = (
     Model(
         "league_matches", "results", QUERIES["verify_matches"],
         _columns(
-            "match_id season round kickoff time_unknown status home away home_goals away_goals minute finalized_at schedule_ms "
-            "schedule_position score_ms score_position result_ms result_position"
+            "match_id season round kickoff time_unknown status home away home_goals away_goals home_goals_extra_time "
+            "away_goals_extra_time home_penalties away_penalties minute finalized_at schedule_ms schedule_position score_ms "
+            "score_position result_ms result_position"
         ),
         is_open=_match,
         excluded={

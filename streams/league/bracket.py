@@ -1,8 +1,8 @@
 """The knock-out rounds of a season, recognised by their names (`stages.py`).
 
 Invariant: a tie is all matches of two teams in one stage, over one or more legs; it has a winner only when no leg is
-open. A tie with equal goals was decided by something that the results do not contain (extra time, penalties): the team
-that plays in the next stage has won it.
+open. Its goals are those after extra time, where there was one, and a shoot-out decides a tie with equal goals. Where
+no result has a shoot-out, the team that plays in the next stage has won it.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ def _tie(legs: Sequence[Match], going_on: set[str]) -> dict[str, Any]:
     results = [(leg, result_of(leg)) for leg in legs]
     for leg, result in results:
         if result is not None:
-            goals[leg.home] += result[0]
-            goals[leg.away] += result[1]
+            home_goals, away_goals = leg.extra_time or result
+            goals[leg.home] += home_goals
+            goals[leg.away] += away_goals
     is_open = any(result is None for _, result in results) or (len(legs) == 1 and names_first_leg(legs[0].round))
     has_begun = any(result is not None for _, result in results)
     return {
@@ -58,13 +59,17 @@ def _tie(legs: Sequence[Match], going_on: set[str]) -> dict[str, Any]:
         "away": away,
         "home_goals": goals[home] if has_begun else None,
         "away_goals": goals[away] if has_begun else None,
-        "winner": None if is_open else _winner(home, away, goals, going_on),
+        "winner": None if is_open else _winner(legs, goals, going_on),
         "matches": [settled(leg) for leg in legs],
     }
 
 
-def _winner(home: str, away: str, goals: dict[str, int], going_on: set[str]) -> str | None:
+def _winner(legs: Sequence[Match], goals: dict[str, int], going_on: set[str]) -> str | None:
+    home, away = goals
     if goals[home] != goals[away]:
         return home if goals[home] > goals[away] else away
+    for leg in legs:
+        if leg.penalties is not None:
+            return leg.home if leg.penalties[0] > leg.penalties[1] else leg.away
     played_on = [team for team in (home, away) if team in going_on]
     return played_on[0] if len(played_on) == 1 else None

@@ -8,9 +8,16 @@ from typing import Any
 import orjson
 
 from highwater.schemas.errors import InvalidEventError
-from highwater.schemas.league import AD_CHANGED, MATCH_SCHEDULED, AdChanged, MatchScheduled
+from highwater.schemas.league import (
+    AD_CHANGED,
+    MATCH_FINALIZED,
+    MATCH_SCHEDULED,
+    AdChanged,
+    MatchFinalized,
+    MatchScheduled,
+)
 from highwater.streams.checks import check_fields, check_id, check_name, check_text, check_time
-from highwater.streams.league.matches import Status
+from highwater.streams.league.matches import Status, extra_time_of, penalties_of
 
 # Teams, seasons and rounds are shown and are parts of keys.
 NAME_BYTES_MAX = 256
@@ -26,8 +33,8 @@ def _check_title(name: str, value: str) -> None:
     check_name(name, value, NAME_BYTES_MAX)
 
 
-def _check_goals(name: str, value: int) -> None:
-    if not 0 <= value <= GOALS_MAX:
+def _check_goals(name: str, value: int | None) -> None:
+    if value is not None and not 0 <= value <= GOALS_MAX:
         raise InvalidEventError("bad_score", f"{name} is {value}, not 0 to {GOALS_MAX}", field=name)
 
 
@@ -57,6 +64,19 @@ def _check_teams(event: MatchScheduled) -> None:
         raise InvalidEventError("same_team", "a team does not play itself", field="away")
 
 
+def _check_result(event: MatchFinalized) -> None:
+    for pair in (("home_goals_extra_time", "away_goals_extra_time"), ("home_penalties", "away_penalties")):
+        missing = [name for name in pair if event.get(name) is None]
+        if len(missing) == 1:
+            raise InvalidEventError("bad_score", f"{missing[0]} is missing", field=missing[0])
+    extra_time, penalties = extra_time_of(event), penalties_of(event)
+    if extra_time is not None and (extra_time[0] < event["home_goals"] or extra_time[1] < event["away_goals"]):
+        text = "the goals after extra time contain those of regular time, and are not fewer"
+        raise InvalidEventError("bad_score", text, field="home_goals_extra_time")
+    if penalties is not None and penalties[0] == penalties[1]:
+        raise InvalidEventError("bad_score", "a penalty shoot-out has a winner", field="home_penalties")
+
+
 def _check_ad(event: AdChanged) -> None:
     if event["deleted"]:
         return  # none of its contents is kept
@@ -81,6 +101,10 @@ _FIELDS: Mapping[str, Callable[[str, Any], None]] = {
     "finalized_at": check_time,
     "home_goals": _check_goals,
     "away_goals": _check_goals,
+    "home_goals_extra_time": _check_goals,
+    "away_goals_extra_time": _check_goals,
+    "home_penalties": _check_goals,
+    "away_penalties": _check_goals,
     "minute": _check_minute,
     "status": _check_status,
     "choice": _check_choice,
@@ -89,6 +113,7 @@ _FIELDS: Mapping[str, Callable[[str, Any], None]] = {
 # Rules about several fields at once.
 _TOPICS: Mapping[str, Callable[[Any], None]] = {
     MATCH_SCHEDULED: _check_teams,
+    MATCH_FINALIZED: _check_result,
     AD_CHANGED: _check_ad,
 }
 

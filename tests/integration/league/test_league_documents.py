@@ -93,7 +93,7 @@ def row_of(match: Match) -> tuple[Any, ...]:
     return (
         match.match_id, match.season, match.round, time(match.kickoff_ms), match.time_unknown, match.status,
         match.home, match.away, match.home_goals, match.away_goals, match.minute, time(match.finalized_ms),
-        *(value for cause in causes for value in cause),
+        *(value for cause in causes for value in cause), *(match.extra_time or (None, None)), *(match.penalties or (None, None)),
     )  # fmt: skip
 
 

@@ -86,6 +86,11 @@ async def test_what_is_stored_is_what_was_folded(league: League):
         Cause(e.record.arrived_ms, str(e.record.position)) for e in (schedule, score, result)
     ]
     assert (match.finalized_ms, match.home_goals, match.away_goals, match.minute) == (KICKOFF_MS + 1, 2, 1, None)
+    more = {"home_goals_extra_time": 3, "away_goals_extra_time": 3, "home_penalties": 4, "away_penalties": 2}
+    await league.stores(league.finalized("a", 2, 2, **more))
+    match = match_of(await league.row("a"))
+    assert (match.home_goals, match.extra_time, match.penalties) == (2, (3, 3), (4, 2))
+    assert (await league.published(CHANGED))[-1].items() >= {"home_goals": 2, **more}.items()
 
 
 async def test_a_batch_of_a_match_is_one_change(league: League):

@@ -76,8 +76,36 @@ def test_two_legs_are_one_tie():
     assert [match["match_id"] for match in tie["matches"]] == ["A-B", "A-B-7"]
 
 
+def test_extra_time_and_penalties_decide_a_tie():
+    """Goals are those after extra time, over all legs; a shoot-out decides equal goals, whoever is at home in it."""
+    found = bracket(
+        SEASON,
+        [
+            final("A", "B", 2, 2, round="Final", extra_time=(3, 3), penalties=(4, 2)),
+            final("C", "D", 0, 0, round="Match for third place", extra_time=(0, 1)),
+            first := final("A", "C", 1, 0, round="Semi-finals, 1st leg"),
+            final(
+                "C", "A", 1, 0, round="Semi-finals, 2nd leg", extra_time=(2, 1), penalties=(3, 5), **leg(7, first)
+            ),
+            final("D", "B", 1, 1, round="Quarter-final", penalties=(0, 1)),
+        ],
+    )
+    assert ties(found) == {
+        "quarter-final": [("D", "B", 1, 1, "B")],
+        "semi-final": [("A", "C", 2, 2, "A")],
+        "third place": [("C", "D", 0, 1, "D")],
+        "final": [("A", "B", 3, 3, "A")],
+    }
+    (played,) = found["rounds"][-1]["ties"][0]["matches"]
+    assert (played["home_goals"], played["extra_time"], played["penalties"]) == (
+        2,
+        {"home_goals": 3, "away_goals": 3},
+        {"home_goals": 4, "away_goals": 2},
+    )
+
+
 def test_a_level_tie_was_won_by_who_plays_on():
-    """Extra time and penalties are not in the results; the next round decides, the match for third place does not."""
+    """A result without a shoot-out; the next round decides, the match for third place does not."""
     level = final("A", "B", 1, 1, round="Semi-final")
     to_come = [scheduled("A", "C", round="Final"), scheduled("D", "B", round="Third place")]
     assert ties(bracket(SEASON, [level]))["semi-final"] == [("A", "B", 1, 1, None)]

@@ -20,7 +20,10 @@ GOOD: dict[str, dict[str, Any]] = {
         "status": None,
     },
     "league.match-updated": {"match_id": "m", "season": "s", "home_goals": 0, "away_goals": 0, "minute": None},
-    "league.match-finalized": {"match_id": "m", "season": "s", "home_goals": 0, "away_goals": 0, "finalized_at": 0},
+    "league.match-finalized": {
+        "match_id": "m", "season": "s", "home_goals": 0, "away_goals": 0, "finalized_at": 0, "home_goals_extra_time": 0,
+        "away_goals_extra_time": 0, "home_penalties": 4, "away_penalties": 2,
+    },
     "league.vote-cast": {"match_id": "m", "user_id": "u", "choice": "home", "ts": 0},
     "league.prediction-made": {"match_id": "m", "user_id": "u", "home_goals": 0, "away_goals": 0, "ts": 0},
     "league.comment-posted": {"match_id": "m", "user_id": "u", "text": "t", "ts": 0},
@@ -46,6 +49,10 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "finalized_at": _TIMES,
     "home_goals": _GOALS,
     "away_goals": _GOALS,
+    "home_goals_extra_time": [*_GOALS, (None, "bad_score")],
+    "away_goals_extra_time": [*_GOALS, (None, "bad_score")],
+    "home_penalties": [*_GOALS, (None, "bad_score"), (2, "bad_score")],
+    "away_penalties": [*_GOALS, (None, "bad_score")],
     "minute": [(-1, "bad_minute"), (MINUTE_MAX + 1, "bad_minute")],
     "status": [("", "bad_status"), ("live", "bad_status"), ("Scheduled", "bad_status")],
     "choice": [("", "bad_choice"), ("Home", "bad_choice"), ("1", "bad_choice")],
@@ -65,6 +72,8 @@ EDGES: dict[str, list[Any]] = {
     "kickoff": [TS_MS_MIN, -1, TS_MS_MAX],
     "ts": [TS_MS_MIN, TS_MS_MAX],
     "home_goals": [0, 149, GOALS_MAX],
+    "home_goals_extra_time": [0, GOALS_MAX],
+    "away_penalties": [0, GOALS_MAX],
     "minute": [None, 0, 120, MINUTE_MAX],
     "status": [None, "scheduled", "postponed", "cancelled"],
     "choice": ["home", "draw", "away"],
@@ -110,6 +119,15 @@ def test_a_bad_value_is_refused_with_its_field(topic: str, field: str, case: tup
 def test_the_last_good_value_is_taken(topic: str, field: str, value: Any):
     """Limits are inclusive, and odd but good values pass."""
     assert refusal(topic, {**GOOD[topic], field: value}) is None
+
+
+def test_extra_time_contains_regular_time():
+    """The goals after it are not fewer; a result may have neither extra time nor penalties, or only one of the two."""
+    topic = "league.match-finalized"
+    assert refusal(topic, {**GOOD[topic], "home_goals": 1}) == ("bad_score", "home_goals_extra_time")
+    without = {name: value for name, value in GOOD[topic].items() if "extra_time" not in name}
+    assert refusal(topic, without) is None
+    assert refusal(topic, {**GOOD[topic], "home_penalties": None, "away_penalties": None}) is None
 
 
 def test_what_is_taken_away_needs_no_payload():
