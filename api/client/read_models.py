@@ -109,6 +109,11 @@ def _feed(document: Document) -> Iterator[dict[str, Any]]:
         }
 
 
+def _table(document: Document) -> Iterator[dict[str, Any]]:
+    for row in document["table"]:
+        yield {**row, "deducted": sum(one["points"] for one in row.get("deductions", ()))}
+
+
 def _schedule(document: Document) -> Iterator[dict[str, Any]]:
     for one in document["rounds"]:
         yield from map(_match, one["matches"])
@@ -203,10 +208,10 @@ READ_MODELS: Mapping[str, ReadModel] = {
     "seasons": ReadModel("/api/league", _each("seasons"), schema_of(season=_TEXT), "every season"),
     "table": ReadModel(
         "/api/league/{}/table",
-        _each("table"),
+        _table,
         schema_of(
             position=_WHOLE, team=_TEXT, played=_WHOLE, won=_WHOLE, drawn=_WHOLE, lost=_WHOLE, goals_for=_WHOLE,
-            goals_against=_WHOLE, goal_difference=_WHOLE, points=_WHOLE,
+            goals_against=_WHOLE, goal_difference=_WHOLE, points=_WHOLE, deducted=_WHOLE,
         ),
         "the standings of a season",
     ),

@@ -28,7 +28,9 @@ _MATCHES_MAX = 400
 _NO_ROUNDS = (
     "Some changes were written by a former version, which did not name rounds, so matches stand by their kickoff."
 )
-_ALL_ROUNDS = "Some changes were written by a former version, which did not name rounds, so those matches count in any round."
+_ALL_ROUNDS = (
+    "Some changes were written by a former version, which did not name rounds, so those matches count in any round."
+)
 _NO_BRACKET = (
     "The bracket cannot be shown as of then: it is made of the rounds, and some changes were written by a former version, "
     "which did not name them. The page that is served shows it as it is now."

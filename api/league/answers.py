@@ -136,18 +136,50 @@ class TeamRecord(TypedDict):
     points: int
 
 
-class TableRow(TeamRecord):
-    """A team of a league table."""
+class PointsDeducted(TypedDict):
+    """Points that are subtracted, and the reason."""
 
-    position: int
+    points: int
+    reason: str
+
+
+class TeamDeduction(PointsDeducted):
+    """A deduction of a team."""
+
     team: str
 
 
+class TeamWithdrawal(TypedDict):
+    """A team whose matches do not count, and the reason."""
+
+    team: str
+    reason: str
+
+
+class SeasonRules(TypedDict):
+    """The declared rules of a season."""
+
+    deductions: list[TeamDeduction]
+    tie_breaks: list[str]
+    withdrawn: list[TeamWithdrawal]
+    rounds_counted: list[str]
+    rounds_not_counted: list[str]
+
+
+class TableRow(TeamRecord):
+    """A team of a league table; `deductions` is present if points were deducted, which `points` no longer contains."""
+
+    position: int
+    team: str
+    deductions: NotRequired[list[PointsDeducted]]
+
+
 class LeagueTable(TypedDict):
-    """The standings of a season."""
+    """The standings of a season; `rules` is present if rules were declared."""
 
     season: str
     table: list[TableRow]
+    rules: NotRequired[SeasonRules]
 
 
 class ScheduleRound(TypedDict):

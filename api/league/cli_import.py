@@ -126,7 +126,7 @@ def _report(found: Season) -> None:
     if found.repeated:
         warn(f"{_numbers(found.repeated)} repeats an earlier one with the same teams and round; the last one counts")
     if found.unfinished:
-        warn(f"{_numbers(found.unfinished)} has a status that is no result, so its score is not published")
+        warn(f"{_numbers(found.unfinished)} has a status without a result, so its score is not published")
 
 
 def _numbers(numbers: Sequence[int]) -> str:

@@ -101,6 +101,16 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::bigint[], $5
 ON CONFLICT (ad_id) DO UPDATE SET
     payload = excluded.payload, changed_at = excluded.changed_at, changed_ms = excluded.changed_ms, position = excluded.position
 
+-- The latest event of a season counts; equal rules change nothing.
+-- name: store_rules
+INSERT INTO league_rules AS held (season, rules, changed_ms, position)
+SELECT * FROM unnest($1::text[], $2::json[], $3::bigint[], $4::text[])
+ON CONFLICT (season) DO UPDATE SET rules = excluded.rules, changed_ms = excluded.changed_ms, position = excluded.position
+WHERE (held.changed_ms, length(held.position), held.position COLLATE "C")
+      < (excluded.changed_ms, length(excluded.position), excluded.position COLLATE "C")
+      AND held.rules::text <> excluded.rules::text
+RETURNING season, position
+
 -- name: users_of_matches
 SELECT user_id FROM league_votes WHERE match_id = ANY ($1::text[])
 UNION SELECT user_id FROM league_predictions WHERE match_id = ANY ($1::text[])

@@ -30,7 +30,6 @@ from highwater.streams.league.folding import Folded, MatchEvent, Step, fold_matc
 from highwater.streams.league.matches import Match
 from highwater.streams.league.validation import check_league_event
 
-
 _NO_GOALS = (None, None)
 
 

@@ -74,3 +74,11 @@ FROM league_ads WHERE position = ANY ($1::text[]) ORDER BY split_part(position, 
 UPDATE league_ads SET position = moved.now, changed_ms = moved.arrived_ms
 FROM unnest($1::text[], $2::text[], $3::bigint[]) AS moved (before, now, arrived_ms)
 WHERE position = moved.before
+
+-- name: remade_rules
+SELECT position, season, rules FROM league_rules WHERE position = ANY ($1::text[]) ORDER BY split_part(position, '/', 3)::bigint
+
+-- name: move_rules
+UPDATE league_rules SET position = moved.now, changed_ms = moved.arrived_ms
+FROM unnest($1::text[], $2::text[], $3::bigint[]) AS moved (before, now, arrived_ms)
+WHERE position = moved.before

@@ -38,7 +38,7 @@ _TIME = re.compile(
 # zones (BST, CST, IST) are refused.
 _ZONES_OF_PLACES = {"WET": "Europe/Lisbon", "CET": "Europe/Brussels", "EET": "Europe/Athens"}
 _ZONES_OF_HOURS = {"Z": 0, "UTC": 0, "GMT": 0, "WEST": 1, "CEST": 2, "EEST": 3, "MSK": 3, "JST": 9, "KST": 9}
-# What a status means for the schedule, and whether the score beside it is a result. A match that was broken off is
+# What a status means for the schedule, and whether the score beside it is a result. A match that was abandoned is
 # played again or awarded, so it is postponed until then.
 _STATUSES: Mapping[str, tuple[Status | None, bool]] = {
     **dict.fromkeys(
@@ -61,7 +61,7 @@ class Fault(NamedTuple):
 
 
 class Fixture(NamedTuple):
-    """A match of the file: its time, and its result if that counts; `is_unfinished`: its status says that its score is none."""
+    """A match of the file: its time, and its result if that counts; `is_unfinished`: by its status its score is none."""
 
     scheduled: MatchScheduled
     finalized: MatchFinalized | None
@@ -71,7 +71,7 @@ class Fixture(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Season:
     """The contents of a file. `repeated` are the numbers of entries for a match that came before them, `unfinished` those
-    of entries with a score that is no result.
+    of entries with a score that is not a result.
     """
 
     entries: int

@@ -181,6 +181,7 @@ MODELS: tuple[Model, ...] = (
         "league_comments", "posts", QUERIES["verify_comments"],
         _columns("match_id position posted_ms user_id body posted_at"), key=2, is_open=_said,
     ),
+    Model("league_rules", "posts", QUERIES["verify_rules"], _columns("season rules changed_ms position")),
     Model("league_ads", "posts", QUERIES["verify_ads"], _columns("ad_id payload changed_at changed_ms position")),
     Model(
         "pipeline_runs", "queries", QUERIES["verify_runs"],

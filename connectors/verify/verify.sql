@@ -78,6 +78,9 @@ FROM league_comments ORDER BY match_id COLLATE "C", position COLLATE "C"
 -- name: verify_ads
 SELECT ad_id, payload, changed_at, changed_ms, position, position FROM league_ads ORDER BY ad_id COLLATE "C"
 
+-- name: verify_rules
+SELECT season, rules::text, changed_ms, position, position FROM league_rules ORDER BY season COLLATE "C"
+
 -- name: verify_runs
 SELECT id::text, user_id::text, organization_id, ordinal, user_query, arrived_ms, position, position
 FROM pipeline_runs WHERE restarted_from IS NULL ORDER BY id::text COLLATE "C"

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 from highwater.schemas.league import MatchChanged, MatchFinalized, MatchScheduled, MatchUpdated
 from highwater.schemas.positions import Cause
 
-
 # Goals of the home and the away team.
 Goals: TypeAlias = tuple[int, int]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from highwater.schemas.feeds import USER_ERASED
-from highwater.schemas.league import REFRESH_REQUESTED
+from highwater.schemas.league import REFRESH_REQUESTED, RULES_CHANGED
 from highwater.streams.pages.kinds import DAY_SECONDS, WEEK_SECONDS, Catalogue, Kind, Resource
 from highwater.streams.pages.rules import PageRules
 
@@ -40,7 +40,10 @@ _NAMED_BY = {
 
 _KINDS = (
     # Form 1: only rounds of the league count, where a season has some.
-    _kind("league_table", "league:table:{id}", 30, WEEK_SECONDS, is_impersonal=True, form=1, about="the standings of a season"),
+    _kind(
+        "league_table", "league:table:{id}", 30, WEEK_SECONDS, MATCH_TOPICS | {RULES_CHANGED},
+        is_impersonal=True, form=1, about="the standings of a season",
+    ),
     _kind("league_schedule", "league:schedule:{id}", 20, WEEK_SECONDS, is_impersonal=True, about="all matches of a season"),
     _kind("league_results", "league:results:{id}", 15, 15 * 60, is_impersonal=True, about="results of a season"),
     _kind("league_stats", "league:stats:{id}", 45, 3_600, is_impersonal=True, about="aggregates of a season"),

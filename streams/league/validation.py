@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -12,12 +12,15 @@ from highwater.schemas.league import (
     AD_CHANGED,
     MATCH_FINALIZED,
     MATCH_SCHEDULED,
+    RULES_CHANGED,
     AdChanged,
     MatchFinalized,
     MatchScheduled,
+    RulesChanged,
 )
 from highwater.streams.checks import check_fields, check_id, check_name, check_text, check_time
 from highwater.streams.league.matches import Status, extra_time_of, penalties_of
+from highwater.streams.league.rules import TIE_BREAKS
 
 # Teams, seasons and rounds are shown and are parts of keys.
 NAME_BYTES_MAX = 256
@@ -26,6 +29,10 @@ GOALS_MAX = 999
 MINUTE_MAX = 999
 COMMENT_BYTES_MAX = 8 << 10
 AD_BYTES_MAX = 64 << 10
+REASON_BYTES_MAX = 1 << 10
+POINTS_MAX = 999
+# Of each list of a season's rules: more than a season has rounds or teams with a deduction.
+RULES_MAX = 500
 CHOICES = ("home", "draw", "away")
 
 
@@ -77,6 +84,43 @@ def _check_result(event: MatchFinalized) -> None:
         raise InvalidEventError("bad_score", "a penalty shoot-out has a winner", field="home_penalties")
 
 
+def _check_rules(event: RulesChanged) -> None:
+    for field, value in event.items():
+        if isinstance(value, list) and len(value) > RULES_MAX:
+            raise InvalidEventError("too_many", f"{field} has more than {RULES_MAX} entries", field=field)
+    for deduction in event["deductions"]:
+        _check_team_rule("deductions", deduction["team"], deduction["reason"])
+        if not 1 <= deduction["points"] <= POINTS_MAX:
+            text = f"points of deductions is {deduction['points']}, not 1 to {POINTS_MAX}"
+            raise InvalidEventError("bad_points", text, field="deductions")
+    for withdrawal in event["withdrawn"]:
+        _check_team_rule("withdrawn", withdrawal["team"], withdrawal["reason"])
+    for matchday in event["rounds_counted"]:
+        _check_title("rounds_counted", matchday)
+    for matchday in event["rounds_not_counted"]:
+        _check_title("rounds_not_counted", matchday)
+    _check_tie_breaks(event["tie_breaks"])
+    both = sorted(set(event["rounds_counted"]) & set(event["rounds_not_counted"]))
+    if both:
+        raise InvalidEventError("contradiction", f"{both[0]!r} is also in rounds_counted", field="rounds_not_counted")
+
+
+def _check_team_rule(name: str, team: str, reason: str) -> None:
+    _check_title(name, team)
+    check_text(name, reason, REASON_BYTES_MAX)
+    if not reason.strip():
+        raise InvalidEventError("empty_text", f"reason of {name} is empty", field=name)
+
+
+def _check_tie_breaks(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in TIE_BREAKS:
+            text = f"{name[:40]!r} in tie_breaks is none of {', '.join(TIE_BREAKS)}"
+            raise InvalidEventError("bad_tie_break", text, field="tie_breaks")
+    if len(set(names)) < len(names):
+        raise InvalidEventError("repeated", "tie_breaks names one twice", field="tie_breaks")
+
+
 def _check_ad(event: AdChanged) -> None:
     if event["deleted"]:
         return  # none of its contents is kept
@@ -115,6 +159,7 @@ _TOPICS: Mapping[str, Callable[[Any], None]] = {
     MATCH_SCHEDULED: _check_teams,
     MATCH_FINALIZED: _check_result,
     AD_CHANGED: _check_ad,
+    RULES_CHANGED: _check_rules,
 }
 
 

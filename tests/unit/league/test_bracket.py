@@ -22,6 +22,7 @@ from tests.unit.league.facts import (
     with_goal,
 )
 
+
 @unhurried
 @given(st.text())
 def test_any_name_is_taken(name: str):
@@ -84,9 +85,7 @@ def test_extra_time_and_penalties_decide_a_tie():
             final("A", "B", 2, 2, round="Final", extra_time=(3, 3), penalties=(4, 2)),
             final("C", "D", 0, 0, round="Match for third place", extra_time=(0, 1)),
             first := final("A", "C", 1, 0, round="Semi-finals, 1st leg"),
-            final(
-                "C", "A", 1, 0, round="Semi-finals, 2nd leg", extra_time=(2, 1), penalties=(3, 5), **leg(7, first)
-            ),
+            final("C", "A", 1, 0, round="Semi-finals, 2nd leg", extra_time=(2, 1), penalties=(3, 5), **leg(7, first)),
             final("D", "B", 1, 1, round="Quarter-final", penalties=(0, 1)),
         ],
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from highwater.schemas.positions import Cause
 from highwater.streams.league.matches import Match, Status, fold_finalized, fold_scheduled, fold_updated
-from highwater.streams.league.standings import in_counted_rounds, result_of, table
+from highwater.streams.league.standings import NO_RULES, counted_matches, result_of, table
 from tests.unit.league.facts import (
     KICKOFF_MS,
     SEASON,
@@ -136,7 +136,7 @@ def test_the_order_of_matches_does_not_matter(matches: list[Match], chance: Any)
 def test_what_sums_up(matches: list[Match]):
     """Goal differences sum to 0, points to 3 a decided and 2 a drawn match, wins are others' losses, rows are in order."""
     rows = table(SEASON, matches)["table"]
-    results = [result for result in map(result_of, in_counted_rounds(matches)) if result is not None]
+    results = [result for result in map(result_of, counted_matches(matches, NO_RULES)) if result is not None]
     drawn = sum(home == away for home, away in results)
     total: Counter[str] = Counter()
     for one in rows:
