@@ -124,13 +124,16 @@ def _report(found: Season) -> None:
     if len(found.faults) > FAULTS_SHOWN:
         warn(f"… and {counted(len(found.faults) - FAULTS_SHOWN, 'more bad match', 'more bad matches')}")
     if found.repeated:
-        warn(f"{_numbers(found.repeated)} repeats an earlier one with the same teams and round; the last one counts")
-    if found.unfinished:
-        warn(f"{_numbers(found.unfinished)} has a status without a result, so its score is not published")
-
-
-def _numbers(numbers: Sequence[int]) -> str:
-    return f"match {numbers[0]}" + (f" and {len(numbers) - 1:,} more" if len(numbers) > 1 else "")
+        others = f" and {len(found.repeated) - 1:,} more" if len(found.repeated) > 1 else ""
+        warn(
+            f"match {found.repeated[0]}{others} repeats an earlier one with the same teams and round; the last one counts"
+        )
+    for number, why in found.left_out[:FAULTS_SHOWN]:
+        warn(f"match {number}: {why}")
+    if len(found.left_out) > FAULTS_SHOWN:
+        warn(
+            f"… and {counted(len(found.left_out) - FAULTS_SHOWN, 'more match', 'more matches')} without a part of its score"
+        )
 
 
 def _conclude(season: str, found: Season, published: Published, *, as_json: bool) -> None:

@@ -54,31 +54,31 @@ _STATUSES: Mapping[str, tuple[Status | None, bool]] = {
 
 
 class Fault(NamedTuple):
-    """An invalid entry; `number` counts the entries of the file from 1."""
+    """An entry and its fault; `number` counts the entries of the file from 1."""
 
     number: int
     why: str
 
 
 class Fixture(NamedTuple):
-    """A match of the file: its time, and its result if that counts; `is_unfinished`: by its status its score is none."""
+    """A match of the file: its time, and its result if that counts; `left_out` says what of its score is not published."""
 
     scheduled: MatchScheduled
     finalized: MatchFinalized | None
-    is_unfinished: bool = False
+    left_out: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Season:
-    """The contents of a file. `repeated` are the numbers of entries for a match that came before them, `unfinished` those
-    of entries with a score that is not a result.
+    """The contents of a file. `repeated` are the numbers of entries for a match that came before them, `left_out` those of
+    entries whose score is not published or not completely, with the reason.
     """
 
     entries: int
     fixtures: tuple[Fixture, ...]
     faults: tuple[Fault, ...]
     repeated: tuple[int, ...]
-    unfinished: tuple[int, ...]
+    left_out: tuple[Fault, ...]
 
     def schedule(self) -> Iterator[tuple[str, MatchScheduled]]:
         """Yield every match with its topic."""
@@ -114,7 +114,7 @@ def parse_season(data: bytes, season: str, *, zone: tzinfo = UTC, as_of_ms: int 
     found: dict[str, Fixture] = {}
     faults: list[Fault] = []
     repeated: list[int] = []
-    unfinished: list[int] = []
+    left_out: list[Fault] = []
     number = 0
     for number, (matchday, entry) in enumerate(_entries(document), start=1):
         try:
@@ -125,12 +125,12 @@ def parse_season(data: bytes, season: str, *, zone: tzinfo = UTC, as_of_ms: int 
         match_id = fixture.scheduled["match_id"]
         if match_id in found:
             repeated.append(number)
-        if fixture.is_unfinished:
-            unfinished.append(number)
+        if fixture.left_out:
+            left_out.append(Fault(number, fixture.left_out))
         found[match_id] = fixture
     if not number:
         raise InvalidEventError("no_matches", "no matches in it: neither `matches` nor `rounds` with `matches`")
-    return Season(number, tuple(found.values()), tuple(faults), tuple(repeated), tuple(unfinished))
+    return Season(number, tuple(found.values()), tuple(faults), tuple(repeated), tuple(left_out))
 
 
 def _entries(document: Any) -> Iterator[tuple[Any, Any]]:
@@ -170,9 +170,10 @@ def _fixture(entry: Any, season: str, matchday: Any, zone: tzinfo, as_of_ms: int
     check_league_event(SCHEDULED, scheduled)
     goals, extra_time, penalties = (_goals(entry, part) for part in ("ft", "et", "p"))
     if goals is None or not has_result:
-        if has_result and (extra_time or penalties):
-            raise InvalidEventError("bad_score", "the score after regular time (`ft`) is missing", field="score")
-        return Fixture(scheduled, None, is_unfinished=goals is not None)
+        return Fixture(scheduled, None, _why_without_result(goals or extra_time or penalties, has_result=has_result))
+    is_level = penalties is not None and penalties[0] == penalties[1]
+    if is_level:  # files have such mistakes; the result is one without them
+        penalties = None
     no_goals = (None, None)
     finalized: MatchFinalized = {
         "match_id": match_id,
@@ -187,7 +188,16 @@ def _fixture(entry: Any, season: str, matchday: Any, zone: tzinfo, as_of_ms: int
     }
     check_league_event(FINALIZED, finalized)
     has_ended = as_of_ms is None or finalized["finalized_at"] <= as_of_ms
-    return Fixture(scheduled, finalized if has_ended else None)
+    left_out = "its penalty shoot-out has no winner and is not published" if is_level and has_ended else ""
+    return Fixture(scheduled, finalized if has_ended else None, left_out)
+
+
+def _why_without_result(score: tuple[int, int] | None, *, has_result: bool) -> str:
+    if score is None:
+        return ""
+    if has_result:
+        return "the score after regular time (`ft`) is missing, so no result is published"
+    return "by its status its score is not a result, and is not published"
 
 
 def _told(value: Any, name: str) -> str:

@@ -38,23 +38,30 @@ QUALIFYING = Stage(8 * TEAMS_MAX, "qualifying", is_knock_out=False)
 
 _LEG = re.compile(r"\b(?:(1st|first|2nd|second|return) leg|leg ([12])|replays?)\b")
 _SEPARATORS = re.compile(r"[\s\-\u2010-\u2015_|,.:;()\[\]]+")
-# What may stand before the name of a stage: `Knockout phase`, `Finals`, `Promotion Play-offs`.
-_PLAY_OFFS = r"(?:[\w ]+ )?play ?offs?"
-_BEFORE = rf"(?:(?:knockout|knock out) (?:(?:round|phase|stage) )?|finals? )?(?:{_PLAY_OFFS} )?(?:the )?"
+# What may stand before the name of a stage: `Knockout phase`, `Finals`, `Apertura Playoffs`.
+_BEFORE = r"(?:(?:knockout|knock out) (?:(?:round|phase|stage) )?|finals? |championship )?(?:(?:[\w ]+ )?play ?offs? )?(?:the )?"
 # What may stand after it: `Matchday 2`, `Round 1`, `3`, `II`.
 _NUMBER = r"(?: (?:matchday |match |round |day |game |group )?(?:\d{1,2}|[ivx]{1,4}))?"
-_SECOND = r"(?:championship|relegation|promotion|title|survival)"
+# Competitions beside the championship, whose finals are not those of the season.
+_BESIDE = (
+    r"(?:relegation|abstieg|promotion|aufstieg|survival|europe|ecl|uecl|uel|europa league|(?:europa )?conference league|"
+    r"play ?outs?)"
+)
+_GROUPED = r"(?:round|group|pool|phase|stage|matchday)"
 _NAMED: tuple[tuple[re.Pattern[str], Stage], ...] = (
+    (re.compile(rf"(?:{_BESIDE}|championship|title) (?:[\w ]+ )?{_GROUPED}{_NUMBER}"), SECOND_PHASE),
+    (re.compile(rf"(?:meister|abstiegs|qualifikations)(?:runde|gruppe){_NUMBER}"), SECOND_PHASE),
+    (re.compile(r"play ?offs? (?:\d|[ivx]{1,4}) matchday \d{1,2}"), SECOND_PHASE),
+    (re.compile(rf"{_BESIDE} .*"), PLAY_OFF),
     (re.compile(rf"{_BEFORE}(?:grand )?(?:finals?|finale)"), FINAL),
-    (re.compile(rf"{_BEFORE}(?:match for )?(?:the )?(?:3rd|third) place(?: match| play ?off| final)?"), THIRD_PLACE),
+    (re.compile(rf"{_BEFORE}(?:match for )?(?:the )?(?:3rd|third|3) (?:place|platz)(?: match| play ?off| final)?"), THIRD_PLACE),
     (re.compile(rf"{_BEFORE}(?:semi ?finals?|halbfinale)"), SEMI_FINAL),
     (re.compile(rf"{_BEFORE}(?:quarter ?finals?|viertelfinale)"), QUARTER_FINAL),
     (re.compile(rf"{_BEFORE}(?:eighth ?finals?|achtelfinale)"), Stage(16, "round of 16")),
-    (re.compile(rf"{_PLAY_OFFS}(?: round| stage)?{_NUMBER}"), PLAY_OFF),
-    (re.compile(rf"{_SECOND} (?:round|group|pool|phase|stage){_NUMBER}"), SECOND_PHASE),
-    (re.compile(rf"(?:meister|abstiegs|qualifikations)(?:runde|gruppe){_NUMBER}"), SECOND_PHASE),
-    (re.compile(r"(?:[\w ]+ )?(?:qualifying|preliminary)(?: [\w ]+)?"), QUALIFYING),
-)
+    (re.compile(rf"{_BEFORE}(?:elimination|preliminary|qualifying) finals?"), PLAY_OFF),
+    (re.compile(r"(?:.* )?play ?(?:offs?|ins?|outs?)(?: .*)?"), PLAY_OFF),
+    (re.compile(r"(?:.* )?(?:qualifying|preliminary)(?: .*)?"), QUALIFYING),
+)  # fmt: skip
 # `Round of 16`, `Last 32`, `Top 8`: the number of teams; `1/8`, `1/8 finals`, `16th finals`: the number of ties. A
 # number alone after `Round` counts the rounds of a league.
 _BY_TEAMS = re.compile(rf"{_BEFORE}(?:round of|last|top|best) (?:of )?(?:the )?(?:last )?(\d{{1,4}})")

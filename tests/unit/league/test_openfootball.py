@@ -93,6 +93,23 @@ def test_extra_time_and_penalties_are_read(told):
 
 
 @pytest.mark.parametrize(
+    ("score", "goals", "why"),
+    [
+        ({"et": [1, 1], "p": [2, 4]}, None, "`ft`"),
+        ({"ft": [0, 1], "et": [0, 1], "p": [4, 4]}, (0, 1), "shoot-out"),
+    ],
+)
+def test_a_score_that_cannot_be_is_named(score, goals, why):
+    """Real files have both: what is known of the match is published, and the rest is reported with its number."""
+    found = parsed(entry(score=score))
+    result = found.fixtures[0].finalized
+    assert goals == (None if result is None else (result["home_goals"], result["away_goals"]))
+    assert result is None or result["home_penalties"] is None
+    ((number, reason),) = found.left_out
+    assert (number, why in reason) == (1, True)
+
+
+@pytest.mark.parametrize(
     ("told", "zone", "kickoff", "time_unknown"),
     [
         ({"time": "20:00"}, UTC, "2018-08-18T20:00Z", False),
@@ -136,7 +153,7 @@ def test_a_status_decides_whether_a_score_is_a_result(told, status, has_result):
     """Any spelling is recognized; what was not played to its end has no result, whatever score is beside it."""
     found = parsed(entry(status=told, score={"ft": [1, 0]}))
     (fixture,) = found.fixtures
-    assert found.unfinished == (() if has_result else (1,))
+    assert [number for number, _ in found.left_out] == ([] if has_result else [1])
     assert (fixture.scheduled["status"], fixture.finalized is not None) == (status, has_result)
 
 
@@ -196,9 +213,7 @@ def test_as_of_holds_back_results_alone():
         (entry(score={"ft": [True, 0]}), "bad_score"),
         (entry(score={"ft": [1.5, 0]}), "bad_score"),
         (entry(score1=1), "bad_score"),
-        (entry(score={"et": [1, 0]}), "bad_score"),
         (entry(score={"ft": [1, 1], "et": [1, 0]}), "bad_score"),
-        (entry(score={"ft": [1, 1], "p": [4, 4]}), "bad_score"),
         (entry(score={"ft": [1, 1], "p": [4]}), "bad_score"),
         (entry(score=0), "bad_score"),
         (entry(score="2-1"), "bad_score"),
