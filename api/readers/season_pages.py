@@ -82,7 +82,7 @@ def standings(document: Document) -> str:
     """Return the table."""
     rows = [
         [
-            str(row["position"]), text(row["team"]) + _deducted(row), *(str(row[name]) for name in _FIGURES), 
+            str(row["position"]), text(row["team"]) + _deducted(row), *(str(row[name]) for name in _FIGURES),
             f"{row['goal_difference']:+d}", f"<b>{row['points']}</b>",
         ]
         for row in document["table"]

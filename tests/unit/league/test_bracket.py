@@ -78,7 +78,7 @@ def test_two_legs_are_one_tie():
 
 
 def test_extra_time_and_penalties_decide_a_tie():
-    """Goals are those after extra time, over all legs; a shoot-out decides equal goals, whoever is at home in it."""
+    """Goals are those after extra time, over all legs; a shoot-out decides equal goals, also for the team that is not at home."""
     found = bracket(
         SEASON,
         [

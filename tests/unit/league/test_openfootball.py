@@ -150,7 +150,7 @@ def test_kickoff_is_the_local_time_of_the_league(told, zone, kickoff, time_unkno
     ],
 )
 def test_a_status_decides_whether_a_score_is_a_result(told, status, has_result):
-    """Any spelling is recognized; what was not played to its end has no result, whatever score is beside it."""
+    """Any spelling is recognized; a score of a match that was not played to its end is not published."""
     found = parsed(entry(status=told, score={"ft": [1, 0]}))
     (fixture,) = found.fixtures
     assert [number for number, _ in found.left_out] == ([] if has_result else [1])
