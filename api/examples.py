@@ -72,6 +72,12 @@ EXAMPLES: Mapping[str, Example] = {
     "post_vote": Example({"user_id": "ada", "choice": "home"}),
     "put_prediction": Example({"user_id": "ada", "home_goals": 2, "away_goals": 1}),
     "post_comment": Example({"user_id": "ada", "text": "What a match."}),
+    "put_rules": Example(
+        {
+            "deductions": [{"team": "Leeds", "points": 9, "reason": "Insolvency"}],
+            "tie_breaks": ["head_to_head_points", "goal_difference"],
+        }
+    ),
     "put_ad": Example({"text": "Read more", "url": "https://example.org"}),
     # Queries.
     "post_query": Example({"user_id": USER_ID, "query": "Why do consumers rebalance?"}),

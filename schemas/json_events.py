@@ -24,8 +24,8 @@ from highwater.schemas.topics import TOPICS
 
 _JSON_TYPES = {"string": str, "boolean": bool}
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
-# Field name -> (Avro type without null, optional).
-Fields: TypeAlias = Mapping[str, tuple[Any, bool]]
+# Field name -> (Avro type without null, optional, default).
+Fields: TypeAlias = Mapping[str, tuple[Any, bool, Any]]
 
 
 @functools.cache
@@ -40,7 +40,7 @@ def _fields_of(record: Mapping[str, Any]) -> Fields:
         kind, optional = field["type"], "default" in field
         if isinstance(kind, list):
             kind = next(part for part in kind if part != "null")
-        fields[field["name"]] = (kind, optional)
+        fields[field["name"]] = (kind, optional, field.get("default"))
     return fields
 
 
@@ -64,12 +64,12 @@ def _record(about: str, fields: Fields, document: Mapping[str, Any], within: str
             unknown = f"{within}{str(name)[:100]}"
             raise InvalidEventError("unknown_field", f"{about} has no field {unknown!r}", field=unknown)
     record: dict[str, Any] = {}
-    for name, (kind, optional) in fields.items():
+    for name, (kind, optional, default) in fields.items():
         value = document.get(name)
         if value is not None:
             record[name] = _from_json(f"{within}{name}", kind, value)
         elif optional:
-            record[name] = {"array": [], "boolean": False}.get(_kind_name(kind))
+            record[name] = [] if default == [] else default  # a list of its own
         else:
             raise InvalidEventError("missing_field", f"field {within + name!r} is missing", field=within + name)
     return record
@@ -168,7 +168,7 @@ def event_to_json(topic: str, event: Mapping[str, Any]) -> dict[str, Any]:
     fields = _fields(topic)
     document: dict[str, Any] = {}
     for name, value in event.items():
-        kind = fields.get(name, ("", True))[0]
+        kind = fields.get(name, ("",))[0]
         if isinstance(value, bytes):
             document[name] = base64.b64encode(value).decode()
         elif value is not None and isinstance(kind, dict) and kind.get("logicalType") == "timestamp-millis":

@@ -45,6 +45,10 @@ class MatchChanged(TypedDict):
     finalized_at: int | None
     revision: int
     round: str | None
+    home_goals_extra_time: int | None
+    away_goals_extra_time: int | None
+    home_penalties: int | None
+    away_penalties: int | None
 
 
 class MatchFinalized(TypedDict):
@@ -55,6 +59,10 @@ class MatchFinalized(TypedDict):
     home_goals: int
     away_goals: int
     finalized_at: int
+    home_goals_extra_time: int | None
+    away_goals_extra_time: int | None
+    home_penalties: int | None
+    away_penalties: int | None
 
 
 class MatchScheduled(TypedDict):
@@ -100,6 +108,32 @@ class RefreshRequested(TypedDict):
     planned_at: int
 
 
+class Deduction(TypedDict):
+    """Part of a record."""
+
+    team: str
+    points: int
+    reason: str
+
+
+class Withdrawal(TypedDict):
+    """Part of a record."""
+
+    team: str
+    reason: str
+
+
+class RulesChanged(TypedDict):
+    """The rules of a season were declared; they replace the former ones."""
+
+    season: str
+    deductions: list[Deduction]
+    tie_breaks: list[str]
+    withdrawn: list[Withdrawal]
+    rounds_counted: list[str]
+    rounds_not_counted: list[str]
+
+
 class VoteCast(TypedDict):
     """A user voted on the outcome of a match; the last vote counts."""
 
@@ -116,5 +150,6 @@ VOTE_CAST: Final = TopicName[VoteCast]("league.vote-cast")
 PREDICTION_MADE: Final = TopicName[PredictionMade]("league.prediction-made")
 COMMENT_POSTED: Final = TopicName[CommentPosted]("league.comment-posted")
 AD_CHANGED: Final = TopicName[AdChanged]("league.ad-changed")
+RULES_CHANGED: Final = TopicName[RulesChanged]("league.rules-changed")
 MATCH_CHANGED: Final = TopicName[MatchChanged]("league.match-changed")
 REFRESH_REQUESTED: Final = TopicName[RefreshRequested]("league.refresh-requested")

@@ -215,6 +215,9 @@ _TOPICS = (
     _outside(
         "league.ad-changed", "league/AdChanged.v1", "ad_id", "posts", "an advertisement was added, changed or removed"
     ),
+    _outside(
+        "league.rules-changed", "league/RulesChanged.v1", "season", "posts", "the rules of a season were declared"
+    ),
     _outside("queries.query-submitted", "queries/QuerySubmitted.v1", "user_id", "queries", "a user asked a question"),
     _outside(
         "queries.run-controlled",

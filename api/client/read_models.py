@@ -114,14 +114,35 @@ def _feed(document: Document) -> Iterator[dict[str, Any]]:
         }
 
 
+def _table(document: Document) -> Iterator[dict[str, Any]]:
+    for row in document["table"]:
+        yield {**row, "deducted": sum(one["points"] for one in row.get("deductions", ()))}
+
+
 def _schedule(document: Document) -> Iterator[dict[str, Any]]:
     for one in document["rounds"]:
-        yield from one["matches"]
+        yield from map(_match, one["matches"])
+
+
+def _results(document: Document) -> Iterator[dict[str, Any]]:
+    yield from map(_match, document["results"])
+
+
+def _match(match: Document) -> dict[str, Any]:
+    extra_time, penalties = match.get("extra_time") or {}, match.get("penalties") or {}
+    return {
+        **match,
+        "home_goals_extra_time": extra_time.get("home_goals"),
+        "away_goals_extra_time": extra_time.get("away_goals"),
+        "home_penalties": penalties.get("home_goals"),
+        "away_penalties": penalties.get("away_goals"),
+    }
 
 
 _MATCH = schema_of(
     match_id=_TEXT, season=_TEXT, round=_TEXT, kickoff=TIME, time_unknown=_FLAG, status=_TEXT, state=_TEXT, home=_TEXT,
-    away=_TEXT, home_goals=_WHOLE, away_goals=_WHOLE, finalized_at=TIME,
+    away=_TEXT, home_goals=_WHOLE, away_goals=_WHOLE, finalized_at=TIME, home_goals_extra_time=_WHOLE,
+    away_goals_extra_time=_WHOLE, home_penalties=_WHOLE, away_penalties=_WHOLE,
 )  # fmt: skip
 _CHANNEL = schema_of(channel_id=_TEXT, current_seq=_WHOLE, last_insight_ts=TIME)
 
@@ -192,15 +213,15 @@ READ_MODELS: Mapping[str, ReadModel] = {
     "seasons": ReadModel("/api/league", _each("seasons"), schema_of(season=_TEXT), "every season"),
     "table": ReadModel(
         "/api/league/{}/table",
-        _each("table"),
+        _table,
         schema_of(
             position=_WHOLE, team=_TEXT, played=_WHOLE, won=_WHOLE, drawn=_WHOLE, lost=_WHOLE, goals_for=_WHOLE,
-            goals_against=_WHOLE, goal_difference=_WHOLE, points=_WHOLE,
+            goals_against=_WHOLE, goal_difference=_WHOLE, points=_WHOLE, deducted=_WHOLE,
         ),
         "the standings of a season",
     ),
     "schedule": ReadModel("/api/league/{}/schedule", _schedule, _MATCH, "the matches of a season"),
-    "results": ReadModel("/api/league/{}/results", _each("results"), _MATCH, "the results of a season, the latest first"),
+    "results": ReadModel("/api/league/{}/results", _results, _MATCH, "the results of a season, the latest first"),
     "leaderboard": ReadModel(
         "/api/leaderboard",
         _each("users"),

@@ -112,6 +112,7 @@ ADMIN_TOPICS = frozenset(
         "feeds.user-erased",
         "league.match-finalized",
         "league.ad-changed",
+        "league.rules-changed",
         "queries.run-controlled",
         "queries.prompt-changed",
         "jobs.plan-changed",

@@ -322,13 +322,16 @@ def finalize_match(meta: Mapping[str, Any], home_goals: int, away_goals: int) ->
     result = f"{meta['home']} {home_goals} : {away_goals} {meta['away']}"
     known = meta.get("result")
     was = None if known is None else (known["home_goals"], known["away_goals"])
+    has_more = "extra_time" in meta or "penalties" in meta
     happens = [
         f"The result is {result}. Table, results, statistics and the rating of {meta['season']} are computed from it."
     ]
-    if was == (home_goals, away_goals):
+    if was == (home_goals, away_goals) and not has_more:
         happens.append("This result is already known, so nothing changes.")
     elif was is not None:
         happens.append(f"It corrects the result {was[0]} : {was[1]}, which has been published.")
+    if has_more:
+        happens.append("It has no extra time and no penalties: use highwater matches finalize to set these.")
     happens.append("The action is recorded.")
     return Consequence(
         "Correct the result?" if was else "Finalize the match?", tuple(happens), "Correct" if was else "Finalize"

@@ -28,6 +28,9 @@ _MATCHES_MAX = 400
 _NO_ROUNDS = (
     "Some changes were written by a former version, which did not name rounds, so matches stand by their kickoff."
 )
+_ALL_ROUNDS = (
+    "Some changes were written by a former version, which did not name rounds, so those matches count in any round."
+)
 _NO_BRACKET = (
     "The bracket cannot be shown as of then: it is made of the rounds, and some changes were written by a former version, "
     "which did not name them. The page that is served shows it as it is now."
@@ -63,7 +66,8 @@ def page_html(name: str, season: str, changes: Sequence[Change]) -> str:
 
 
 def _table(then: _Then) -> str:
-    return standings_html(table(then.season, then.matches))
+    unnamed = "" if then.has_rounds else f'<p class="hw-muted hw-small">{_ALL_ROUNDS}</p>'
+    return unnamed + standings_html(table(then.season, then.matches))
 
 
 def standings_html(document: Mapping[str, Any]) -> str:
@@ -105,7 +109,14 @@ def _matches(held: Sequence[Mapping[str, Any]], label: str) -> str:
 
 
 def _score(match: Mapping[str, Any]) -> str:
-    return figures.DASH if match["home_goals"] is None else f"{match['home_goals']} : {match['away_goals']}"
+    if match["home_goals"] is None:
+        return figures.DASH
+    more = "".join(
+        f", {label} {match[name]['home_goals']} : {match[name]['away_goals']}"
+        for name, label in (("extra_time", "extra time"), ("penalties", "penalties"))
+        if name in match
+    )
+    return f"{match['home_goals']} : {match['away_goals']}{more}"
 
 
 def _stats(then: _Then) -> str:

@@ -51,7 +51,10 @@ class SeasonPast:
         """Add the elements; if the address names a position, the log is read at once."""
         with ui.column().classes("hw-card"):
             heading(f"Season {self._season} as of an earlier change")
-            note("Reads every change of the season's matches from the log. A slider then shows earlier states.")
+            note(
+                "Reads every change of the season's matches from the log. A slider then shows earlier states, without the "
+                "declared rules of the season."
+            )
             self._button = ui.button("Read the log", icon="history", on_click=self._read).props("outline no-caps")
             with ui.element("div").classes("hw-as-of"):
                 self._slider = Slider("Place in the log", self._moved)

@@ -28,7 +28,10 @@ class VoteCounts(TypedDict):
 
 
 class MatchMeta(TypedDict):
-    """The part of a match that does not change while it is played; `result` is present once it is known."""
+    """The part of a match that does not change while it is played; `result` is present once it is known.
+
+    `extra_time` and `penalties` are present if there were any, as in `Match`.
+    """
 
     match_id: str
     season: str
@@ -40,11 +43,17 @@ class MatchMeta(TypedDict):
     home: str
     away: str
     result: NotRequired[Goals]
+    extra_time: NotRequired[Goals]
+    penalties: NotRequired[Goals]
     finalized_at: NotRequired[Time]
 
 
 class Match(TypedDict):
-    """A match with its goals, null before kickoff; `minute` is present while it is in play."""
+    """A match with its goals, null before kickoff; `minute` is present while it is in play.
+
+    The goals of a result are those after regular time. `extra_time` has those after extra time, the ones before
+    included, and `penalties` those of the shoot-out; each is present if there was one.
+    """
 
     match_id: str
     season: str
@@ -58,6 +67,8 @@ class Match(TypedDict):
     home_goals: int | None
     away_goals: int | None
     minute: NotRequired[int | None]
+    extra_time: NotRequired[Goals]
+    penalties: NotRequired[Goals]
     finalized_at: NotRequired[Time]
 
 
@@ -125,18 +136,50 @@ class TeamRecord(TypedDict):
     points: int
 
 
-class TableRow(TeamRecord):
-    """A team of a league table."""
+class PointsDeducted(TypedDict):
+    """Points that are subtracted, and the reason."""
 
-    position: int
+    points: int
+    reason: str
+
+
+class TeamDeduction(PointsDeducted):
+    """A deduction of a team."""
+
     team: str
 
 
+class TeamWithdrawal(TypedDict):
+    """A team whose matches do not count, and the reason."""
+
+    team: str
+    reason: str
+
+
+class SeasonRules(TypedDict):
+    """The declared rules of a season."""
+
+    deductions: list[TeamDeduction]
+    tie_breaks: list[str]
+    withdrawn: list[TeamWithdrawal]
+    rounds_counted: list[str]
+    rounds_not_counted: list[str]
+
+
+class TableRow(TeamRecord):
+    """A team of a league table; `deductions` is present if points were deducted, which `points` no longer contains."""
+
+    position: int
+    team: str
+    deductions: NotRequired[list[PointsDeducted]]
+
+
 class LeagueTable(TypedDict):
-    """The standings of a season."""
+    """The standings of a season; `rules` is present if rules were declared."""
 
     season: str
     table: list[TableRow]
+    rules: NotRequired[SeasonRules]
 
 
 class ScheduleRound(TypedDict):
@@ -208,7 +251,10 @@ class LeagueStatsLive(TypedDict):
 
 
 class BracketTie(TypedDict):
-    """A tie of one or two matches, from the side of the team that is at home first; `winner` is null until it is decided."""
+    """A tie of one or two matches, from the side of the team that is at home first; `winner` is null until it is decided.
+
+    Its goals are the sum over its matches, after extra time where there was one.
+    """
 
     home: str
     away: str

@@ -128,6 +128,12 @@ def _report(found: Season) -> None:
         warn(
             f"match {found.repeated[0]}{others} repeats an earlier one with the same teams and round; the last one counts"
         )
+    for number, why in found.left_out[:FAULTS_SHOWN]:
+        warn(f"match {number}: {why}")
+    if len(found.left_out) > FAULTS_SHOWN:
+        warn(
+            f"… and {counted(len(found.left_out) - FAULTS_SHOWN, 'more match', 'more matches')} without a part of its score"
+        )
 
 
 def _conclude(season: str, found: Season, published: Published, *, as_json: bool) -> None:

@@ -6,7 +6,7 @@ unknown match is 404. Users vote, predict and comment only for themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
@@ -24,9 +24,10 @@ from highwater.connectors.league import read_model as league_api
 from highwater.connectors.league.read_model import KnownMatch
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import InvalidEventError
-from highwater.streams.checks import check_id
+from highwater.streams.checks import check_id, check_name
 from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.league.resources import SCHEDULE_TOPICS
+from highwater.streams.league.validation import NAME_BYTES_MAX
 
 router = APIRouter(tags=["leagues"], route_class=GuardedRoute)
 ACCEPTED = HTTPStatus.ACCEPTED
@@ -34,6 +35,7 @@ ACCEPTED = HTTPStatus.ACCEPTED
 FINALIZE = Access(Role.ADMIN, Scope.LEAGUE, limit=RateLimit.CALLER, cost=1)
 
 MatchId = Annotated[str, Path(description="id of a match")]
+SeasonId = Annotated[str, Path(description="id of a season")]
 AdId = Annotated[str, Path(description="id of an advertisement")]
 
 
@@ -41,14 +43,24 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Result(_Body):
-    """The final score; goals are 0 to 999."""
-
+class _Goals(_Body):
     home_goals: int
     away_goals: int
 
 
-class Score(Result):
+class Result(_Goals):
+    """The final score after regular time, and after extra time and a penalty shoot-out if there was one; goals are 0 to 999.
+
+    The goals after extra time include those of regular time, the goals of a shoot-out do not count elsewhere.
+    """
+
+    home_goals_extra_time: int | None = None
+    away_goals_extra_time: int | None = None
+    home_penalties: int | None = None
+    away_penalties: int | None = None
+
+
+class Score(_Goals):
     """The current score and minute."""
 
     minute: int | None = None
@@ -77,6 +89,37 @@ class Comment(_OfUser):
     """A comment on a match."""
 
     text: str
+
+
+class DeclaredDeduction(_Body):
+    """Points deducted from a team, 1 to 999, and the reason, which is shown in the table."""
+
+    team: str
+    points: int
+    reason: str
+
+
+class DeclaredWithdrawal(_Body):
+    """A team whose matches do not count for any team, and the reason, which is shown with the table."""
+
+    team: str
+    reason: str
+
+
+class DeclaredRules(_Body):
+    """The rules of a season.
+
+    Teams with equal points are ordered by `tie_breaks` (`goal_difference`, `goals_for`, `won`, `head_to_head_points`,
+    `head_to_head_goal_difference`, `head_to_head_goals_for`; without any: goal difference, then goals), then by name.
+    Rounds of play-offs and of a second phase count for the table only if `rounds_counted` names them; those in
+    `rounds_not_counted` never count.
+    """
+
+    deductions: list[DeclaredDeduction] = []
+    tie_breaks: list[str] = []
+    withdrawn: list[DeclaredWithdrawal] = []
+    rounds_counted: list[str] = []
+    rounds_not_counted: list[str] = []
 
 
 class PositionsOfWord(Positions):
@@ -160,6 +203,28 @@ async def post_comment(request: Request, match: MatchId, body: Comment, called: 
     event = {"match_id": match, "user_id": called.user(body.user_id), "text": body.text}
     await _match(request, services, match)
     return await _write(services, "league.comment-posted", {**event, "ts": services.clock()})
+
+
+@router.put("/api/league/{season:id}/rules", status_code=ACCEPTED, summary="Declare the rules of a season (admin)")
+@access(Role.ADMIN, Scope.LEAGUE, limit=RateLimit.CALLER, cost=1)
+async def put_rules(request: Request, season: SeasonId, body: DeclaredRules, services: Wired) -> Positions:
+    """Replaces all rules of the season; an empty object restores the default. The table shows declared rules as `rules`."""
+    check_name("season", season, NAME_BYTES_MAX)
+    await services.fresh(request, SCHEDULE_TOPICS)
+    names = await league_api.names_of(services.database.require(), season)
+    if names is None:
+        raise NotFoundError(f"there is no season {season!r}")
+    _check_names("deductions", (deduction.team for deduction in body.deductions), names.teams)
+    _check_names("withdrawn", (withdrawal.team for withdrawal in body.withdrawn), names.teams)
+    _check_names("rounds_counted", body.rounds_counted, names.rounds)
+    _check_names("rounds_not_counted", body.rounds_not_counted, names.rounds)
+    return await _write(services, "league.rules-changed", {"season": season, **body.model_dump()})
+
+
+def _check_names(field: str, names: Iterable[str], known: Collection[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise InvalidEventError("unknown_name", f"no match of the season names {name[:100]!r}", field=field)
 
 
 @router.put(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from highwater.api.readers.frame import DASH, card, facts, moment, note, text
-from highwater.api.readers.season_pages import match_address, season_address
+from highwater.api.readers.season_pages import match_address, score, season_address
 
 Document = Mapping[str, Any]
 
@@ -44,6 +44,9 @@ def match(document: Document) -> str:
         ("Round", text(meta["round"])),
         ("Season", f'<a href="{season_address(meta["season"])}">{text(meta["season"])}</a>'),
     ]
+    for name, label in (("extra_time", "After extra time"), ("penalties", "Penalties")):
+        if name in meta:
+            pairs.append((label, score(meta[name])))
     if meta["status"] != "scheduled":
         pairs.append(("Status", text(meta["status"])))
     if live is not None:

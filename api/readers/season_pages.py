@@ -45,6 +45,9 @@ def match_line(match: Document, *, has_date: bool = True) -> str:
         about.append(f'<b class="live" data-live>Live{"" if minute is None else f", minute {minute}"}</b>')
     if has_date:
         about.append(moment(match.get("kickoff"), has_time=not match.get("time_unknown")))
+    for name, label in (("extra_time", "after extra time"), ("penalties", "penalties")):
+        if match.get(name) is not None:
+            about.append(f"{label} {score(match[name])}")
     if match.get("status") not in (None, "scheduled"):
         about.append(text(match["status"]))
     return (
@@ -79,12 +82,21 @@ def standings(document: Document) -> str:
     """Return the table."""
     rows = [
         [
-            str(row["position"]), text(row["team"]), *(str(row[name]) for name in _FIGURES), f"{row['goal_difference']:+d}",
-            f"<b>{row['points']}</b>",
+            str(row["position"]), text(row["team"]) + _deducted(row), *(str(row[name]) for name in _FIGURES),
+            f"{row['goal_difference']:+d}", f"<b>{row['points']}</b>",
         ]
         for row in document["table"]
     ]  # fmt: skip
-    return table("Standings", _COLUMNS, rows) if rows else note("No team is in the table yet.")
+    withdrawn = "".join(
+        note(f"{one['team']} was withdrawn, and its matches do not count: {one['reason']}")
+        for one in document.get("rules", {}).get("withdrawn", ())
+    )
+    return (table("Standings", _COLUMNS, rows) if rows else note("No team is in the table yet.")) + withdrawn
+
+
+def _deducted(row: Document) -> str:
+    found = row.get("deductions", ())
+    return "".join(f"<br><small>{one['points']} deducted: {text(one['reason'])}</small>" for one in found)
 
 
 def schedule(document: Document) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from highwater.connectors.identity import erasures
-from highwater.connectors.league.rows import match_of, stake_of, votes_of
+from highwater.connectors.league.rows import match_of, rules_of_row, stake_of, votes_of
 from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection, one_row
 from highwater.schemas.positions import Cause
@@ -79,6 +79,14 @@ class _Builders:
         """Build a page of all matches of a season; None without a match."""
         matches = [match_of(row) for row in await tx.fetch(QUERIES["league_season_matches"], season)]
         return _built(page(season, matches), causes(matches)) if matches else None
+
+    async def table(self, tx: Connection, season: str, now_ms: int) -> Built | None:
+        """Build the table of a season by its rules; None without a match."""
+        rows = await tx.fetch(QUERIES["league_season_with_rules"], season)
+        if not rows:
+            return None
+        matches, rules = [match_of(row) for row in rows], rules_of_row(rows[0])
+        return _built(standings.table(season, matches, rules), standings.table_causes(matches, rules))
 
     async def stats_live(self, tx: Connection, season: str, now_ms: int) -> Built | None:
         """Build the matches of a season in play."""
@@ -199,7 +207,7 @@ def builders(options: WindowOptions) -> Mapping[str, Builder]:
     """Return the builder of every kind of served document, by kind."""
     make = _Builders(options)
     made: dict[str, Builder] = {
-        "league_table": partial(make.season, standings.table, settled),
+        "league_table": make.table,
         "league_schedule": partial(make.season, schedule.schedule, settled),
         "league_results": partial(make.season, results.results, results.results_causes),
         "league_stats": partial(make.season, stats.stats, settled),

@@ -22,17 +22,20 @@ SELECT * FROM league_matches WHERE match_id = ANY ($1::text[]) ORDER BY match_id
 -- A row of another season is left alone; the caller counts.
 -- name: store_matches
 INSERT INTO league_matches AS held (match_id, season, round, kickoff, time_unknown, status, home, away, home_goals, away_goals,
-    minute, finalized_at, schedule_ms, schedule_position, score_ms, score_position, result_ms, result_position)
+    minute, finalized_at, schedule_ms, schedule_position, score_ms, score_position, result_ms, result_position,
+    home_goals_extra_time, away_goals_extra_time, home_penalties, away_penalties)
 SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::boolean[], $6::text[], $7::text[], $8::text[],
     $9::int[], $10::int[], $11::int[], $12::timestamptz[], $13::bigint[], $14::text[], $15::bigint[], $16::text[],
-    $17::bigint[], $18::text[])
+    $17::bigint[], $18::text[], $19::int[], $20::int[], $21::int[], $22::int[])
 ON CONFLICT (match_id) DO UPDATE SET
     round = excluded.round, kickoff = excluded.kickoff, time_unknown = excluded.time_unknown, status = excluded.status,
     home = excluded.home, away = excluded.away, home_goals = excluded.home_goals, away_goals = excluded.away_goals,
     minute = excluded.minute, finalized_at = excluded.finalized_at,
     schedule_ms = excluded.schedule_ms, schedule_position = excluded.schedule_position,
     score_ms = excluded.score_ms, score_position = excluded.score_position,
-    result_ms = excluded.result_ms, result_position = excluded.result_position
+    result_ms = excluded.result_ms, result_position = excluded.result_position,
+    home_goals_extra_time = excluded.home_goals_extra_time, away_goals_extra_time = excluded.away_goals_extra_time,
+    home_penalties = excluded.home_penalties, away_penalties = excluded.away_penalties
 WHERE held.season = excluded.season
 
 -- name: advance_seasons
@@ -97,6 +100,16 @@ INSERT INTO league_ads (ad_id, payload, changed_at, changed_ms, position)
 SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::bigint[], $5::text[])
 ON CONFLICT (ad_id) DO UPDATE SET
     payload = excluded.payload, changed_at = excluded.changed_at, changed_ms = excluded.changed_ms, position = excluded.position
+
+-- The latest event of a season counts; equal rules change nothing.
+-- name: store_rules
+INSERT INTO league_rules AS held (season, rules, changed_ms, position)
+SELECT * FROM unnest($1::text[], $2::json[], $3::bigint[], $4::text[])
+ON CONFLICT (season) DO UPDATE SET rules = excluded.rules, changed_ms = excluded.changed_ms, position = excluded.position
+WHERE (held.changed_ms, length(held.position), held.position COLLATE "C")
+      < (excluded.changed_ms, length(excluded.position), excluded.position COLLATE "C")
+      AND held.rules::text <> excluded.rules::text
+RETURNING season, position
 
 -- name: users_of_matches
 SELECT user_id FROM league_votes WHERE match_id = ANY ($1::text[])

@@ -3,6 +3,10 @@
 -- name: match_of_write
 SELECT season, kickoff FROM league_matches WHERE match_id = $1
 
+-- The teams and rounds of a season, as its matches name them.
+-- name: names_of_season
+SELECT DISTINCT home, away, round FROM league_matches WHERE season = $1
+
 -- One row with a null when nothing comes after $1. Seasons are never taken away, so their number is a version of the list, and
 -- the event that brought the newest is behind it. $1 the season before the page, $2 how many
 -- name: seasons_after

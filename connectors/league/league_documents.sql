@@ -3,6 +3,10 @@
 -- name: league_season_matches
 SELECT * FROM league_matches WHERE season = $1
 
+-- name: league_season_with_rules
+SELECT m.*, r.rules, r.changed_ms AS rules_ms, r.position AS rules_position
+FROM league_matches AS m LEFT JOIN league_rules AS r USING (season) WHERE season = $1
+
 -- name: league_match
 SELECT * FROM league_matches WHERE match_id = $1
 

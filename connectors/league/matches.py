@@ -30,6 +30,8 @@ from highwater.streams.league.folding import Folded, MatchEvent, Step, fold_matc
 from highwater.streams.league.matches import Match
 from highwater.streams.league.validation import check_league_event
 
+_NO_GOALS = (None, None)
+
 
 class Change(NamedTuple):
     """A match of a batch, before and after the change."""
@@ -111,6 +113,7 @@ class MatchStore:
 
 def _event(change: Change, revision: int) -> MatchChanged:
     match = change.after
+    extra_time, penalties = match.extra_time or _NO_GOALS, match.penalties or _NO_GOALS
     return {
         "match_id": match.match_id,
         "season": match.season,
@@ -126,6 +129,10 @@ def _event(change: Change, revision: int) -> MatchChanged:
         "finalized_at": match.finalized_ms,
         "revision": revision,
         "round": match.round,
+        "home_goals_extra_time": extra_time[0],
+        "away_goals_extra_time": extra_time[1],
+        "home_penalties": penalties[0],
+        "away_penalties": penalties[1],
     }
 
 
@@ -181,4 +188,6 @@ def _row(match: Match) -> tuple[Any, ...]:
         None if score is None else score.position,
         None if result is None else result.arrived_ms,
         None if result is None else result.position,
+        *(match.extra_time or _NO_GOALS),
+        *(match.penalties or _NO_GOALS),
     )

@@ -29,6 +29,13 @@ class KnownMatch(NamedTuple):
     kickoff_ms: int
 
 
+class SeasonNames(NamedTuple):
+    """The teams and the rounds of a season."""
+
+    teams: frozenset[str]
+    rounds: frozenset[str]
+
+
 class DatabaseCounters(NamedTuple):
     """PostgreSQL's counters. `slow_statements`: those above `SLOW_MS` on average, None if it does not measure
     statements; `slow_now`: those running longer than that now.
@@ -48,6 +55,17 @@ async def match_of(pool: Any, match_id: str) -> KnownMatch | None:
     """
     rows = await fetched(pool, QUERIES["match_of_write"], match_id)
     return KnownMatch(rows[0]["season"], to_ms(rows[0]["kickoff"])) if rows else None
+
+
+async def names_of(pool: Any, season: str) -> SeasonNames | None:
+    """Return the names in the matches of a season; None without a match.
+
+    Raises:
+        UnavailableError: PostgreSQL is unavailable.
+    """
+    rows = await fetched(pool, QUERIES["names_of_season"], season)
+    teams = frozenset(row[side] for row in rows for side in ("home", "away"))
+    return SeasonNames(teams, frozenset(row["round"] for row in rows)) if rows else None
 
 
 async def version_of(pool: Any, key: str) -> int:

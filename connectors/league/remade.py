@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
+
+import orjson
 
 from highwater.connectors.league.statements import QUERIES
+from highwater.connectors.postgres.pool import Row
 from highwater.connectors.remaking import Remake
 from highwater.schemas.league import (
     AD_CHANGED,
@@ -14,8 +17,14 @@ from highwater.schemas.league import (
     MATCH_SCHEDULED,
     MATCH_UPDATED,
     PREDICTION_MADE,
+    RULES_CHANGED,
     VOTE_CAST,
 )
+
+
+def _rules(row: Row) -> Mapping[str, Any]:
+    return {"season": row["season"], **orjson.loads(row["rules"])}
+
 
 _EARLIER = "events that a later one of the same subject replaced, and dead letters"
 REMAKES: Final[Mapping[str, Remake]] = {
@@ -32,4 +41,5 @@ REMAKES: Final[Mapping[str, Remake]] = {
         (QUERIES["move_comments"],),
     ),
     AD_CHANGED: Remake(QUERIES["remade_ads"], _EARLIER, (QUERIES["move_ads"],)),
+    RULES_CHANGED: Remake(QUERIES["remade_rules"], _EARLIER, (QUERIES["move_rules"],), event=_rules),
 }

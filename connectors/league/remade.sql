@@ -23,8 +23,8 @@ FROM unnest($1::text[], $2::text[], $3::bigint[]) AS moved (before, now, arrived
 WHERE score_position = moved.before
 
 -- name: remade_results
-SELECT result_position AS position, match_id, season, home_goals, away_goals,
-       (extract(epoch FROM finalized_at) * 1000)::bigint AS finalized_at
+SELECT result_position AS position, match_id, season, home_goals, away_goals, home_goals_extra_time, away_goals_extra_time,
+       home_penalties, away_penalties, (extract(epoch FROM finalized_at) * 1000)::bigint AS finalized_at
 FROM league_matches WHERE result_position = ANY ($1::text[]) ORDER BY split_part(result_position, '/', 3)::bigint
 
 -- name: move_results
@@ -72,5 +72,13 @@ FROM league_ads WHERE position = ANY ($1::text[]) ORDER BY split_part(position, 
 
 -- name: move_ads
 UPDATE league_ads SET position = moved.now, changed_ms = moved.arrived_ms
+FROM unnest($1::text[], $2::text[], $3::bigint[]) AS moved (before, now, arrived_ms)
+WHERE position = moved.before
+
+-- name: remade_rules
+SELECT position, season, rules FROM league_rules WHERE position = ANY ($1::text[]) ORDER BY split_part(position, '/', 3)::bigint
+
+-- name: move_rules
+UPDATE league_rules SET position = moved.now, changed_ms = moved.arrived_ms
 FROM unnest($1::text[], $2::text[], $3::bigint[]) AS moved (before, now, arrived_ms)
 WHERE position = moved.before

@@ -5,12 +5,18 @@ Invariant: reading returns exactly what was folded from events, to the milliseco
 
 from __future__ import annotations
 
+from typing import cast
+
+import orjson
+
 from highwater.connectors.postgres.pool import Row
+from highwater.schemas.league import RulesChanged
 from highwater.schemas.positions import Cause
 from highwater.streams.clock import to_ms
 from highwater.streams.league.documents import Votes
-from highwater.streams.league.matches import Match, Status
+from highwater.streams.league.matches import Goals, Match, Status
 from highwater.streams.league.ratings import Prediction, Stake, Vote
+from highwater.streams.league.rules import Rules, rules_of
 
 # Every column of `league_matches`, in the order of its migration.
 MATCH_COLUMNS = (
@@ -32,6 +38,10 @@ MATCH_COLUMNS = (
     "score_position",
     "result_ms",
     "result_position",
+    "home_goals_extra_time",
+    "away_goals_extra_time",
+    "home_penalties",
+    "away_penalties",
 )
 
 
@@ -54,7 +64,21 @@ def match_of(row: Row) -> Match:
         finalized_ms=None if finalized_at is None else to_ms(finalized_at),
         score_by=_cause(row["score_ms"], row["score_position"]),
         result_by=_cause(row["result_ms"], row["result_position"]),
+        extra_time=_goals(row["home_goals_extra_time"], row["away_goals_extra_time"]),
+        penalties=_goals(row["home_penalties"], row["away_penalties"]),
     )
+
+
+def _goals(home: int | None, away: int | None) -> Goals | None:
+    return None if home is None or away is None else (home, away)
+
+
+def rules_of_row(row: Row) -> Rules:
+    """Return the rules beside a match: `rules`, `rules_ms`, `rules_position`, null before any."""
+    if row["rules"] is None:
+        return Rules()
+    event = cast("RulesChanged", {"season": row["season"], **orjson.loads(row["rules"])})
+    return rules_of(event, Cause(row["rules_ms"], row["rules_position"]))
 
 
 def _cause(arrived_ms: int | None, position: str | None) -> Cause | None:

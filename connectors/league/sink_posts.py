@@ -1,14 +1,16 @@
-"""The sink of posts: comments on matches, and advertisements.
+"""The sink of posts: comments on matches, advertisements, and the rules of seasons.
 
 Invariant: the id of a comment is its position, so reading it again adds none. The latest event about an advertisement
 in the order of the broker's time counts; a deleted one remains as a row without a payload, so that an older event
-cannot restore it.
+cannot restore it. The latest rules of a season replace the former ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
+
+import orjson
 
 from highwater.connectors.identity import erasures
 from highwater.connectors.kafka.handler import Handler, ProcessContext
@@ -18,13 +20,20 @@ from highwater.connectors.league.locks import hold_ads
 from highwater.connectors.league.matches import cause_of, checked
 from highwater.connectors.league.refreshing import RefreshRequest, request_refreshes
 from highwater.connectors.league.statements import QUERIES
-from highwater.connectors.postgres.pool import Connection
-from highwater.schemas.league import AD_CHANGED, COMMENT_POSTED, AdChanged, CommentPosted
+from highwater.connectors.postgres.pool import Connection, Row
+from highwater.schemas.league import (
+    AD_CHANGED,
+    COMMENT_POSTED,
+    RULES_CHANGED,
+    AdChanged,
+    CommentPosted,
+    RulesChanged,
+)
 from highwater.schemas.positions import Cause
 from highwater.streams.clock import to_datetime
 from highwater.streams.league.resources import resource
 
-Post: TypeAlias = CommentPosted | AdChanged
+Post: TypeAlias = CommentPosted | AdChanged | RulesChanged
 # 120 are shown (R4.18); later ones move up when users are erased. Eight times as many limits the comments of a match.
 COMMENTS_KEPT_MAX = 1_000
 
@@ -34,6 +43,7 @@ class Prepared(NamedTuple):
 
     comments: list[Event[CommentPosted]]
     ads: list[Event[AdChanged]]
+    rules: list[Event[RulesChanged]]
     dead: list[DeadLetter]
 
 
@@ -45,10 +55,10 @@ class Ad(NamedTuple):
 
 
 class PostsSink(Handler[Post, Prepared]):
-    """Stores one row per comment and one per advertisement; publishes changes once per batch."""
+    """Stores a row per comment, advertisement, and season with rules; publishes changes once per batch."""
 
     group = "posts"
-    topics = (COMMENT_POSTED, AD_CHANGED)
+    topics = (COMMENT_POSTED, AD_CHANGED, RULES_CHANGED)
     # Comments of 8 KiB: 16 MB at most in one statement.
     batch_max = 2_000
 
@@ -62,7 +72,8 @@ class PostsSink(Handler[Post, Prepared]):
         good, dead = checked(events)
         ordered = sorted(good, key=lambda event: cause_of(event.record).order)
         known, unknown = await self._matches.split(of_topic(ordered, COMMENT_POSTED))
-        return Prepared(known, of_topic(ordered, AD_CHANGED), [*dead, *unknown])
+        ads, rules = of_topic(ordered, AD_CHANGED), of_topic(ordered, RULES_CHANGED)
+        return Prepared(known, ads, rules, [*dead, *unknown])
 
     async def apply(self, tx: Connection, events: Sequence[Event[Post]], prepared: Prepared) -> Sequence[DeadLetter]:
         """Store what is new and publish the affected documents."""
@@ -76,6 +87,10 @@ class PostsSink(Handler[Post, Prepared]):
         if prepared.ads:
             caused_by = await _store_ads(tx, prepared.ads)
             told += [RefreshRequest("ads", [resource("ads")], "ads", caused_by)] if caused_by else []
+        told += [
+            RefreshRequest(row["season"], [resource("league_table", row["season"])], "rules", row["position"])
+            for row in await _store_rules(tx, prepared.rules)
+        ]
         await request_refreshes(tx, self._codec, told, source="sinks/posts", now_ms=self._clock())
         return prepared.dead
 
@@ -94,6 +109,16 @@ async def _store_comments(tx: Connection, comments: Sequence[Event[CommentPosted
     dropped = await tx.fetch(QUERIES["trim_comments"], matches, COMMENTS_KEPT_MAX)
     stayed = {row["position"] for row in added} - {row["position"] for row in dropped}
     return {match_id: position for match_id, _, position, *_ in rows if position in stayed}
+
+
+async def _store_rules(tx: Connection, events: Sequence[Event[RulesChanged]]) -> Sequence[Row]:
+    """Store the latest rules of each season; return season and position of those that changed."""
+    last = {value["season"]: (value, cause_of(record)) for record, value in events}
+    rows = [
+        (season, orjson.dumps({name: told for name, told in value.items() if name != "season"}).decode(), *cause)
+        for season, (value, cause) in sorted(last.items())
+    ]
+    return await tx.fetch(QUERIES["store_rules"], *map(list, zip(*rows, strict=True))) if rows else []
 
 
 async def _store_ads(tx: Connection, events: Sequence[Event[AdChanged]]) -> str:

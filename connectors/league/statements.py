@@ -27,6 +27,7 @@ class Statements(TypedDict):
     trim_comments: str
     ads_held: str
     store_ads: str
+    store_rules: str
     users_of_matches: str
     users_to_rate: str
     rate_users: str
@@ -36,11 +37,13 @@ class Statements(TypedDict):
     erase_comments: str
     erase_ratings: str
     match_of_write: str
+    names_of_season: str
     seasons_after: str
     version_of_resource: str
     database_counters: str
     slow_statements: str
     league_season_matches: str
+    league_season_with_rules: str
     league_match: str
     league_match_with_votes: str
     league_match_comments: str
@@ -67,6 +70,8 @@ class Statements(TypedDict):
     move_comments: str
     remade_ads: str
     move_ads: str
+    remade_rules: str
+    move_rules: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)

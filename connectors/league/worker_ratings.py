@@ -15,7 +15,7 @@ from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.league.locks import hold_ratings
 from highwater.connectors.league.ratings import USERS_MAX, rate_users
-from highwater.connectors.league.refreshing import RefreshRequest, request_refreshes
+from highwater.connectors.league.refreshing import DOCUMENTS_MAX, RefreshRequest, request_refreshes
 from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.pages import rows as documents
 from highwater.connectors.postgres.pool import Connection
@@ -31,8 +31,6 @@ from highwater.streams.ticks import is_of_the_future
 
 # A full recalculation every six hours of the ticks' time (R4.22).
 RUN_MS = 6 * 3_600_000
-# Documents of users in one request: 64 KiB of keys.
-_DOCUMENTS_MAX = 1_000
 
 
 class RatingWork(NamedTuple):
@@ -88,7 +86,7 @@ class RatingsWorker(Handler[MatchChanged | Tick, RatingWork]):
 
 def _requests(dropped: Sequence[Resource], cause: Position) -> list[RefreshRequest]:
     """Rebuild the ratings and delete the users' own documents; those are built again on request."""
-    parts = [dropped[start : start + _DOCUMENTS_MAX] for start in range(0, len(dropped), _DOCUMENTS_MAX)]
+    parts = [dropped[start : start + DOCUMENTS_MAX] for start in range(0, len(dropped), DOCUMENTS_MAX)]
     rating = [resource("leaderboard", "1")]
     return [RefreshRequest("ratings", rating, "ratings", str(cause), dropped=part) for part in parts or [()]]
 

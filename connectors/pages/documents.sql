@@ -46,19 +46,26 @@ SELECT key FROM documents WHERE key = ANY ($1::text[])
 -- name: document_keys_from
 SELECT key FROM documents WHERE starts_with(key, $1)
 
+-- $5: the form of its bytes, which holds for this version only: an earlier release builds the next one without a form.
 -- name: put_document
-INSERT INTO documents (key, version, coming, payload, built_at) VALUES ($1, $2, $2, $3, $4)
+INSERT INTO documents (key, version, coming, payload, built_at, form, form_at) VALUES ($1, $2, $2, $3, $4, $5, $2)
 ON CONFLICT (key) DO UPDATE SET
-    version = excluded.version, coming = excluded.coming, payload = excluded.payload, built_at = excluded.built_at
+    version = excluded.version, coming = excluded.coming, payload = excluded.payload, built_at = excluded.built_at,
+    form = excluded.form, form_at = excluded.form_at
 
 -- Made again with the same bytes: as good as new, and no other version is coming.
 -- name: touch_document
-UPDATE documents SET built_at = GREATEST(built_at, $2), coming = version WHERE key = $1
+UPDATE documents SET built_at = GREATEST(built_at, $2), coming = version, form = $3, form_at = version WHERE key = $1
 
 -- Committed before the new versions are: from then on no lease is renewed with an older copy.
 -- name: announce_documents
 UPDATE documents AS d SET coming = GREATEST(d.coming, announced.version)
 FROM unnest($1::text[], $2::bigint[]) AS announced (key, version) WHERE d.key = announced.key
+
+-- Documents of other forms than a release builds. $1 the beginnings of their keys, $2 the form of each
+-- name: documents_of_former_forms
+SELECT key FROM documents JOIN unnest($1::text[], $2::int[]) AS built (prefix, form) ON starts_with(key, built.prefix)
+WHERE documents.form <> built.form OR form_at <> version ORDER BY key
 
 -- name: drop_documents
 DELETE FROM documents WHERE key = ANY ($1::text[])

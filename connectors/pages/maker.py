@@ -246,7 +246,7 @@ class DocumentMaker:
             return BuildResult(resource, plan.outcome)
         if before is not None and not plan.outcome.is_to_be_told:
             if plan.outcome is Outcome.SAME:
-                await documents.touch(tx, resource.key, plan.now_ms)
+                await documents.touch(tx, resource.key, plan.now_ms, form=resource.kind.form)
                 before = before._replace(head=replace(before.head, built_ms=plan.now_ms))
             return BuildResult(resource, plan.outcome, *before)
         assert plan.built is not None  # first or bumped documents were built
@@ -258,7 +258,7 @@ class DocumentMaker:
             payload=plan.built.payload,
         )  # fmt: skip
         head = replace(taken, built_ms=plan.now_ms)
-        await documents.put(tx, resource.key, head.version, plan.built.payload, plan.now_ms)
+        await documents.put(tx, resource.key, head.version, plan.built.payload, plan.now_ms, form=resource.kind.form)
         return BuildResult(resource, plan.outcome, head, plan.built.payload)
 
     async def tell(self, pool: Any, keys: Sequence[str], *, erased: Collection[str] = ()) -> None:

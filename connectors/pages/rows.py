@@ -30,14 +30,14 @@ async def stored(tx: Connection, key: str, now_ms: int) -> Document | None:
     return None if row is None else Document(_head(row, now_ms), row["payload"])
 
 
-async def put(tx: Connection, key: str, version: int, payload: bytes, built_ms: int) -> None:
+async def put(tx: Connection, key: str, version: int, payload: bytes, built_ms: int, *, form: int) -> None:
     """Store a document with a version that was created in the same transaction."""
-    await tx.execute(QUERIES["put_document"], key, version, payload, to_datetime(built_ms))
+    await tx.execute(QUERIES["put_document"], key, version, payload, to_datetime(built_ms), form)
 
 
-async def touch(tx: Connection, key: str, built_ms: int) -> None:
+async def touch(tx: Connection, key: str, built_ms: int, *, form: int) -> None:
     """Note that a document was rebuilt with the same bytes."""
-    await tx.execute(QUERIES["touch_document"], key, to_datetime(built_ms))
+    await tx.execute(QUERIES["touch_document"], key, to_datetime(built_ms), form)
 
 
 async def announce(pool: Any, versions: Mapping[str, int]) -> None:

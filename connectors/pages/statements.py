@@ -27,6 +27,7 @@ class Statements(TypedDict):
     put_document: str
     touch_document: str
     announce_documents: str
+    documents_of_former_forms: str
     drop_documents: str
     copy_barrier: str
     copy_versions: str

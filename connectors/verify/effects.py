@@ -154,12 +154,16 @@ def _note_step(reports: Reports, record: Record, event: Event) -> None:
     _at(reports, (str(record.position),), record, **told)
 
 
+_MATCH = (
+    *("season", "status", "home", "away", "home_goals", "away_goals"),
+    *("home_goals_extra_time", "away_goals_extra_time", "home_penalties", "away_penalties"),
+)
+
+
 def _note_match(reports: Reports, record: Record, event: Event) -> None:
     key = (event["match_id"],)
     if event["revision"] >= _told(reports, key).get("revision", 0):
-        told = {
-            name: event[name] for name in ("season", "status", "home", "away", "home_goals", "away_goals", "revision")
-        }
+        told = {name: event[name] for name in (*_MATCH, "revision")}
         moments = {"kickoff": _moment(event["kickoff"]), "finalized_at": _moment(event["finalized_at"])}
         _at(reports, key, record, **told, **moments)
 
@@ -207,7 +211,7 @@ EFFECTS: tuple[Effect, ...] = (
     ),
     Effect(
         "league_matches", QUERIES["verify_match_states"],
-        ("match_id", "season", "kickoff", "status", "home", "away", "home_goals", "away_goals", "finalized_at"),
+        ("match_id", "season", "kickoff", *_MATCH[1:], "finalized_at"),
         ("league.match-changed",), _note_match,
     ),
     Effect(

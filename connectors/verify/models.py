@@ -155,8 +155,9 @@ MODELS: tuple[Model, ...] = (
     Model(
         "league_matches", "results", QUERIES["verify_matches"],
         _columns(
-            "match_id season round kickoff time_unknown status home away home_goals away_goals minute finalized_at schedule_ms "
-            "schedule_position score_ms score_position result_ms result_position"
+            "match_id season round kickoff time_unknown status home away home_goals away_goals home_goals_extra_time "
+            "away_goals_extra_time home_penalties away_penalties minute finalized_at schedule_ms schedule_position score_ms "
+            "score_position result_ms result_position"
         ),
         is_open=_match,
         excluded={
@@ -180,6 +181,7 @@ MODELS: tuple[Model, ...] = (
         "league_comments", "posts", QUERIES["verify_comments"],
         _columns("match_id position posted_ms user_id body posted_at"), key=2, is_open=_said,
     ),
+    Model("league_rules", "posts", QUERIES["verify_rules"], _columns("season rules changed_ms position")),
     Model("league_ads", "posts", QUERIES["verify_ads"], _columns("ad_id payload changed_at changed_ms position")),
     Model(
         "pipeline_runs", "queries", QUERIES["verify_runs"],

@@ -29,6 +29,7 @@ class Statements(TypedDict):
     verify_vote_counts: str
     verify_comments: str
     verify_ads: str
+    verify_rules: str
     verify_runs: str
     verify_prompts: str
     verify_jobs: str

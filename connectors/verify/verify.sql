@@ -52,7 +52,8 @@ SELECT user_id, curation_id, curation::text, arrived_ms, source_partition, sourc
 FROM cluster_curations ORDER BY user_id COLLATE "C", curation_id COLLATE "C"
 
 -- name: verify_matches
-SELECT match_id, season, round, kickoff, time_unknown, status, home, away, home_goals, away_goals, minute, finalized_at,
+SELECT match_id, season, round, kickoff, time_unknown, status, home, away, home_goals, away_goals, home_goals_extra_time,
+       away_goals_extra_time, home_penalties, away_penalties, minute, finalized_at,
        schedule_ms, schedule_position, CASE WHEN result_ms IS NULL THEN score_ms END AS score_ms,
        CASE WHEN result_ms IS NULL THEN score_position END AS score_position, result_ms, result_position,
        COALESCE(result_position, score_position, schedule_position)
@@ -76,6 +77,9 @@ FROM league_comments ORDER BY match_id COLLATE "C", position COLLATE "C"
 
 -- name: verify_ads
 SELECT ad_id, payload, changed_at, changed_ms, position, position FROM league_ads ORDER BY ad_id COLLATE "C"
+
+-- name: verify_rules
+SELECT season, rules::text, changed_ms, position, position FROM league_rules ORDER BY season COLLATE "C"
 
 -- name: verify_runs
 SELECT id::text, coalesce(user_text_id, user_id::text), organization_id, ordinal, user_query, arrived_ms, position, position
@@ -132,7 +136,9 @@ SELECT id::text, status, caused_by FROM pipeline_runs
 SELECT position, run_id::text, status, operation, attempt, revision, position FROM run_events
 
 -- name: verify_match_states
-SELECT match_id, season, kickoff, status, home, away, home_goals, away_goals, finalized_at, schedule_position FROM league_matches
+SELECT match_id, season, kickoff, status, home, away, home_goals, away_goals, home_goals_extra_time, away_goals_extra_time,
+       home_penalties, away_penalties, finalized_at, schedule_position
+FROM league_matches
 
 -- name: verify_ingests
 SELECT ingest_id, ns, slot, source_id, revision, inserted, updated, unchanged, failures, position FROM chunk_ingests

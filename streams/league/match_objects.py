@@ -65,6 +65,9 @@ def _about(match: Match, state: State) -> MatchObject:
 
 
 def _with_end(match: Match, shown: MatchObject) -> MatchObject:
+    for name, goals in (("extra_time", match.extra_time), ("penalties", match.penalties)):
+        if goals is not None:
+            shown[name] = {"home_goals": goals[0], "away_goals": goals[1]}
     if match.finalized_ms is not None:
         shown["finalized_at"] = iso_from_ms(match.finalized_ms)
     return shown

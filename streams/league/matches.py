@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
-from highwater.schemas.league import MatchFinalized, MatchScheduled, MatchUpdated
+from highwater.schemas.league import MatchChanged, MatchFinalized, MatchScheduled, MatchUpdated
 from highwater.schemas.positions import Cause
+
+# Goals of the home and the away team.
+Goals: TypeAlias = tuple[int, int]
 
 
 class Status(StrEnum):
@@ -34,8 +37,8 @@ class State(StrEnum):
 class Match:
     """A match as the log describes it; times are milliseconds since 1970 UTC.
 
-    `home_goals` and `away_goals` are the result once `result_by` is set, before that the last reported score, None
-    before any.
+    `home_goals` and `away_goals` are the result after regular time once `result_by` is set, before that the last
+    reported score, None before any. `extra_time` contains the goals before it, `penalties` only those of the shoot-out.
     """
 
     match_id: str
@@ -53,6 +56,8 @@ class Match:
     finalized_ms: int | None = None
     score_by: Cause | None = None
     result_by: Cause | None = None
+    extra_time: Goals | None = None
+    penalties: Goals | None = None
 
     @property
     def state(self) -> State:
@@ -106,16 +111,35 @@ def fold_updated(match: Match, event: MatchUpdated, cause: Cause) -> Match:
     return replace(match, score_by=cause, **told)
 
 
+def extra_time_of(event: MatchFinalized | MatchChanged) -> Goals | None:
+    """Return the goals after extra time; None if there was none."""
+    return _pair(event.get("home_goals_extra_time"), event.get("away_goals_extra_time"))
+
+
+def penalties_of(event: MatchFinalized | MatchChanged) -> Goals | None:
+    """Return the goals of the shoot-out; None if there was none."""
+    return _pair(event.get("home_penalties"), event.get("away_penalties"))
+
+
+def _pair(home: int | None, away: int | None) -> Goals | None:
+    return None if home is None or away is None else (home, away)
+
+
 def fold_finalized(match: Match, event: MatchFinalized, cause: Cause) -> Match:
     """Return the match after a `league.match-finalized`; the same result again is not a change, at any time."""
     if match.result_by is not None and cause.order < match.result_by.order:
         return match
-    if match.is_final and (match.home_goals, match.away_goals) == (event["home_goals"], event["away_goals"]):
+    told: dict[str, Any] = {
+        "home_goals": event["home_goals"],
+        "away_goals": event["away_goals"],
+        "extra_time": extra_time_of(event),
+        "penalties": penalties_of(event),
+    }
+    if match.is_final and all(getattr(match, name) == value for name, value in told.items()):
         return match
     return replace(
         match,
-        home_goals=event["home_goals"],
-        away_goals=event["away_goals"],
+        **told,
         minute=None,
         finalized_ms=event["finalized_at"],
         result_by=cause,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from highwater.schemas.league import MatchChanged
 from highwater.schemas.positions import Cause
-from highwater.streams.league.matches import Match, State, Status
+from highwater.streams.league.matches import Match, State, Status, extra_time_of, penalties_of
 
 
 class Change(NamedTuple):
@@ -49,4 +49,6 @@ def _match(change: Change) -> Match:
         finalized_ms=told["finalized_at"],
         score_by=None if state is State.SCHEDULED else change.by,
         result_by=change.by if state is State.FINAL else None,
+        extra_time=extra_time_of(told),
+        penalties=penalties_of(told),
     )

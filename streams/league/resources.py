@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from highwater.schemas.feeds import USER_ERASED
-from highwater.schemas.league import REFRESH_REQUESTED
+from highwater.schemas.league import REFRESH_REQUESTED, RULES_CHANGED
 from highwater.streams.pages.kinds import DAY_SECONDS, WEEK_SECONDS, Catalogue, Kind, Resource
 from highwater.streams.pages.rules import PageRules
 
@@ -39,7 +39,11 @@ _NAMED_BY = {
 
 
 _KINDS = (
-    _kind("league_table", "league:table:{id}", 30, WEEK_SECONDS, is_impersonal=True, about="the standings of a season"),
+    # Form 1: only rounds of the league count, where a season has some.
+    _kind(
+        "league_table", "league:table:{id}", 30, WEEK_SECONDS, MATCH_TOPICS | {RULES_CHANGED},
+        is_impersonal=True, form=1, about="the standings of a season",
+    ),
     _kind("league_schedule", "league:schedule:{id}", 20, WEEK_SECONDS, is_impersonal=True, about="all matches of a season"),
     _kind("league_results", "league:results:{id}", 15, 15 * 60, is_impersonal=True, about="results of a season"),
     _kind("league_stats", "league:stats:{id}", 45, 3_600, is_impersonal=True, about="aggregates of a season"),
@@ -47,7 +51,11 @@ _KINDS = (
         "league_stats_live", "league:stats-live:{id}", 5, 60,
         is_live=True, is_impersonal=True, about="matches in play of a season",
     ),
-    _kind("league_bracket", "league:bracket:{id}", 3_600, DAY_SECONDS, is_impersonal=True, about="knock-out rounds of a season"),
+    # Form 1: more names of rounds are known.
+    _kind(
+        "league_bracket", "league:bracket:{id}", 3_600, DAY_SECONDS,
+        is_impersonal=True, form=1, about="knock-out rounds of a season",
+    ),
     _kind("match_meta", "md:{id}:meta", 600, 3_600, is_impersonal=True, about="what does not move during a match"),
     _kind(
         "match_live", "md:{id}:live", 4, 60, topics=MATCH_TOPICS | VOTE_TOPICS,

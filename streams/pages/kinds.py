@@ -31,7 +31,8 @@ class CacheOptions(NamedTuple):
 class Kind:
     """One kind of document. `template` is the key with `{id}` for its subject; without it there is one document.
 
-    `about` describes it; `of` is the word for its subject in errors.
+    `about` describes it; `of` is the word for its subject in errors. `form` grows when a release builds other bytes from
+    the same facts: stored pages of an earlier form are rebuilt (`connectors/pages/forms.py`).
     """
 
     name: str
@@ -50,6 +51,7 @@ class Kind:
     is_absence_shown: bool = False  # readers are served a page without it, so one that returns has a version of its own
     about: str = ""
     of: str = "page"
+    form: int = 0
     pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -141,6 +141,9 @@ def _card(document: Mapping[str, Any]) -> str:
         "state": chip(str(meta["state"])),
         "result": "none yet" if result is None else f"{result['home_goals']} : {result['away_goals']}",
     }
+    for name, label in (("extra_time", "after extra time"), ("penalties", "penalties")):
+        if name in meta:
+            told[label] = f"{meta[name]['home_goals']} : {meta[name]['away_goals']}"
     if meta.get("finalized_at"):
         told["finalized"] = f"{figures.iso_text(meta['finalized_at'])} UTC"
     if live.get("home_goals") is not None:

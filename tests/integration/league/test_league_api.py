@@ -293,6 +293,8 @@ WRITES = [
     ("POST", "/api/matches/m-old/comments", {"text": "nil-nil", "user_id": "ada"}, "league.comment-posted", "m-old",
      {"match_id": "m-old", "user_id": "ada", "text": "nil-nil"}),
     ("PUT", "/api/ads/a%2F1", {"shown": [1, None]}, "league.ad-changed", "a/1", {"ad_id": "a/1", "deleted": False}),
+    ("PUT", f"{PATH}/rules", {"tie_breaks": ["won"]}, "league.rules-changed", SEASON,
+     {"season": SEASON, "deductions": [], "tie_breaks": ["won"], "withdrawn": []}),
     ("DELETE", "/api/ads/a%2F1", None, "league.ad-changed", "a/1", {"ad_id": "a/1", "deleted": True, "payload": ""}),
 ]  # fmt: skip
 
@@ -310,7 +312,7 @@ async def test_each_write_is_an_event_of_its_topic(
     assert (text.partition("/")[0], found_key) == (topic, key.encode())
     assert {name: event[name] for name in expected} == expected
     told = event.get("ts", event.get("finalized_at"))
-    assert topic == "league.match-updated" or started <= told <= api.clock()
+    assert topic in ("league.match-updated", "league.rules-changed") or started <= told <= api.clock()
     if method == "PUT" and "ads" in path:
         assert json.loads(event["payload"]) == body
 
@@ -345,6 +347,16 @@ async def test_writes_that_break_a_rule_are_refused(http) -> None:
         ("/api/matches/m-next/comments", {"text": "x" * 9000, "user_id": "ada"}, "text"),
     ):
         assert _problem(await http.post(path, json=body), 422)["field"] == field, (path, body)
+    _problem(await http.put("/api/league/nope/rules", json={}), 404)
+    deduction = {"team": "Leeds", "points": 1, "reason": "debts"}
+    for body, field in (
+        ({"deductions": [{**deduction, "team": "Leads"}]}, "deductions"),
+        ({"deductions": [{**deduction, "points": 0}]}, "deductions"),
+        ({"withdrawn": [{"team": "Ulm", "reason": "another season"}]}, "withdrawn"),
+        ({"tie_breaks": ["points"]}, "tie_breaks"),
+        ({"rounds_not_counted": ["Final"]}, "rounds_not_counted"),
+    ):
+        assert _problem(await http.put(f"{PATH}/rules", json=body), 422)["field"] == field, body
     kind = {"Content-Type": "application/json"}
     for content, field in ((b"{", "body"), (b"\xff", "body"), (b"", "body"), (b'"%s"' % (b"x" * 70_000), "payload")):
         assert _problem(await http.put("/api/ads/a", content=content, headers=kind), 422)["field"] == field
@@ -357,6 +369,7 @@ async def test_who_may_write_what(guarded: Api, league: None) -> None:
     cases = [
         ("POST", "/api/matches/m-live/finalize", goals, {"eye-key": 403, "pen-key": 403, "root-key": 202, None: 401}),
         ("POST", "/api/matches/m-live/score", goals, {"eye-key": 403, "bob-key": 403, "pen-key": 202, "root-key": 202}),
+        ("PUT", f"{PATH}/rules", {}, {"pen-key": 403, "root-key": 202}),
         ("PUT", "/api/ads/x", {}, {"pen-key": 403, "root-key": 202}),
         ("DELETE", "/api/ads/x", None, {"pen-key": 403, "root-key": 202}),
         (

@@ -25,7 +25,7 @@ from highwater.streams.league.stats import TOP_MATCHES
 from highwater.streams.league.windows import WindowOptions
 from tests.conftest import Stack
 from tests.integration.databases import own_database
-from tests.unit.league.facts import DAY_MS, HOUR_MS, KICKOFF_MS, final, live, real_season, scheduled
+from tests.unit.league.facts import DAY_MS, HOUR_MS, KICKOFF_MS, SEASON, final, live, real_season, scheduled
 
 NOW_MS = KICKOFF_MS + HOUR_MS
 BUILDERS = builders(WindowOptions())
@@ -93,7 +93,7 @@ def row_of(match: Match) -> tuple[Any, ...]:
     return (
         match.match_id, match.season, match.round, time(match.kickoff_ms), match.time_unknown, match.status,
         match.home, match.away, match.home_goals, match.away_goals, match.minute, time(match.finalized_ms),
-        *(value for cause in causes for value in cause),
+        *(value for cause in causes for value in cause), *(match.extra_time or (None, None)), *(match.penalties or (None, None)),
     )  # fmt: skip
 
 
@@ -136,10 +136,27 @@ async def test_a_match_comes_back_as_it_was(db: Database):
         scheduled("A", "B", kickoff_ms=-62_135_596_799_999, time_unknown=True, status=Status.POSTPONED),
         live("C", "D", 0, 1, minute=None, kickoff_ms=253_402_300_799_999),
         final("E", "F", 2, 1, score_by=Cause(2, "u/0/1"), finalized_ms=KICKOFF_MS + 7),
+        final("G", "H", 2, 2, extra_time=(3, 3), penalties=(4, 2)),
     ]
     await db.put(*held)
     rows = await db.tx.fetch("SELECT * FROM league_matches ORDER BY match_id")
     assert held == [match_of(row) for row in rows]
+
+
+async def test_the_table_follows_the_rules_of_its_season(db: Database):
+    """Its cause is the event of the rules; another season has none."""
+    await db.put(final("A", "B", 1, 0), final("A", "B", 1, 0, match_id="other", season="other"))
+    rules = {
+        "deductions": [{"team": "A", "points": 4, "reason": "debts"}], "tie_breaks": [], "withdrawn": [],
+        "rounds_counted": [], "rounds_not_counted": [],
+    }  # fmt: skip
+    put = "INSERT INTO league_rules VALUES ($1, $2, $3, $4)"
+    await db.tx.execute(put, SEASON, orjson.dumps(rules).decode(), 99, "league.rules-changed/0/1")
+    found = await db.document("league_table", SEASON)
+    assert [(row["team"], row["points"]) for row in found["table"]] == [("B", 0), ("A", -1)]
+    assert found["table"][1]["deductions"] == [{"points": 4, "reason": "debts"}]
+    assert await db.cause("league_table", SEASON) == "league.rules-changed/0/1"
+    assert [row["points"] for row in (await db.document("league_table", "other"))["table"]] == [3, 0]
 
 
 async def test_nothing_is_there(db: Database):

@@ -13,6 +13,7 @@ from asyncpg import UniqueViolationError
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.kafka.known import KnownIds
+from highwater.connectors.kafka.records import Event
 from highwater.connectors.league import sink_posts as posts
 from highwater.connectors.league.known_matches import SCHEDULES, KnownMatches
 from highwater.connectors.league.rows import match_of
@@ -86,6 +87,11 @@ async def test_what_is_stored_is_what_was_folded(league: League):
         Cause(e.record.arrived_ms, str(e.record.position)) for e in (schedule, score, result)
     ]
     assert (match.finalized_ms, match.home_goals, match.away_goals, match.minute) == (KICKOFF_MS + 1, 2, 1, None)
+    more = {"home_goals_extra_time": 3, "away_goals_extra_time": 3, "home_penalties": 4, "away_penalties": 2}
+    await league.stores(league.finalized("a", 2, 2, **more))
+    match = match_of(await league.row("a"))
+    assert (match.home_goals, match.extra_time, match.penalties) == (2, (3, 3), (4, 2))
+    assert (await league.published(CHANGED))[-1].items() >= {"home_goals": 2, **more}.items()
 
 
 async def test_a_batch_of_a_match_is_one_change(league: League):
@@ -353,6 +359,26 @@ def ad(league: League, ad_id: str, payload: str | None, *, at: int | None = None
 
 
 @pytest.mark.requirement("R4.24")
+async def test_the_last_rules_of_a_season_count(league: League):
+    """They replace the former ones, and request the table; equal ones and older ones change nothing."""
+
+    def declared(points: int, at: int) -> Event:
+        value = {
+            "season": league.season, "deductions": [{"team": "home of a", "points": points, "reason": "debts"}],
+            "tie_breaks": [], "withdrawn": [], "rounds_counted": [], "rounds_not_counted": [],
+        }  # fmt: skip
+        return league.says("league.rules-changed", value, at=at)
+
+    dead = await league.stores(declared(3, 50), declared(0, 51), declared(6, 52))
+    assert reasons(dead) == ["bad_points"]
+    await league.stores(declared(6, 60))
+    await league.stores(declared(9, 40))
+    row = await league.context.pool.fetchrow("SELECT * FROM league_rules WHERE season = $1", league.season)
+    assert (orjson.loads(row["rules"])["deductions"][0]["points"], row["changed_ms"]) == (6, 52)
+    asked = await league.asked(league.season)
+    assert [(one["keys"], one["reason"]) for one in asked] == [([f"league:table:{league.season}"], "rules")]
+
+
 async def test_the_last_word_on_an_advertisement_counts(league: League):
     """Put, changed, removed: the later event counts, also with one broker's time, and nothing older restores it."""
     name = fresh("ad")

@@ -132,7 +132,7 @@ async def test_an_erasure_takes_all_that_a_user_said(league: League):
     for who in (user, other):
         await pool.execute("INSERT INTO league_ratings VALUES ($1, 3, 1, 1, 1, 't/0/0')", who)
         for key in (f"predictions:user:{who}", f"achievements:{who}"):
-            await pool.execute(QUERIES["put_document"], key, 7, b"{}", to_datetime(1))
+            await pool.execute(QUERIES["put_document"], key, 7, b"{}", to_datetime(1), 0)
             await pool.execute("INSERT INTO resource_versions VALUES ($1, 7, 'e', 't/0/0', $2)", key, to_datetime(1))
     kept = await left_of(league, other)
     await league.stores(league.erased(user))

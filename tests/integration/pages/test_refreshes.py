@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from highwater.connectors.kafka.records import Event
+from highwater.connectors.pages.forms import pages_of_former_forms
 from highwater.connectors.pages.maker import DocumentMaker
 from highwater.connectors.pages.refreshes import RELATIVES_MADE_MAX, Refreshes
 from highwater.connectors.postgres.pool import transaction
@@ -64,6 +65,11 @@ class World:
         """Key -> version and text."""
         rows = await self.pool.fetch("SELECT key, version, payload FROM documents")
         return {row["key"]: (row["version"], row["payload"].decode()) for row in rows}
+
+    async def former(self) -> list[str]:
+        """Keys of the pages that are requested at the start, since they have a former form."""
+        async with transaction(self.pool) as tx:
+            return [page.key for page in await pages_of_former_forms(tx, LEAGUE_RULES)]
 
     async def has_been_read(self, *found: Resource) -> None:
         """Mark these documents as read."""
@@ -178,3 +184,21 @@ async def test_a_key_that_names_no_document_is_put_aside(world: World, key: str)
     )
     assert dead == ["unknown_document", "unknown_document"]
     assert await world.stored() == {ADS.key: (2, "second")}
+
+
+async def test_a_page_of_a_former_form_is_found_until_it_is_built_in_the_present_one(world: World) -> None:
+    """Also one whose next version an earlier release builds, which knows of no form; other bytes are another version."""
+    await world.has_been_read(TABLE, ADS)
+    assert await world.former() == []
+    for earlier in (
+        "UPDATE documents SET form = 0",
+        "UPDATE documents SET form_at = version - 1",
+    ):
+        await world.pool.execute(earlier)
+        assert await world.former() == [TABLE.key]
+        await world.takes(refresh(TABLE.key))
+        assert (await world.former(), await world.stored()) == ([], {ADS.key: (1, "first"), TABLE.key: (1, "first")})
+    await world.pool.execute("UPDATE documents SET form = 0")
+    world.facts[TABLE.key] = "in another form"
+    await world.takes(refresh(TABLE.key))
+    assert (await world.former(), (await world.stored())[TABLE.key]) == ([], (2, "in another form"))

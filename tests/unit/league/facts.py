@@ -70,7 +70,10 @@ def a_match(draw: st.DrawFn, number: int) -> Match:
     by = Cause(draw(st.integers(0, 9)), f"{UPDATED}/0/{draw(st.integers(0, 12))}")
     if state == "live":
         return live(home, away, draw(_goals), draw(_goals), score_by=by, **told)
-    return final(home, away, draw(_goals), draw(_goals), result_by=by, **told)
+    goals = draw(_goals), draw(_goals)
+    extra_time = draw(st.none() | st.tuples(st.integers(goals[0], 12), st.integers(goals[1], 12)))
+    penalties = draw(st.none() | st.sampled_from([(5, 4), (0, 2)]))
+    return final(home, away, *goals, result_by=by, extra_time=extra_time, penalties=penalties, **told)
 
 
 @st.composite

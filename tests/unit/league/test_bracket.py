@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater.streams.league.bracket import bracket, stage_of
+from highwater.streams.league.bracket import bracket
 from highwater.streams.league.matches import Match, Status
 from tests.unit.league.facts import (
     DAY_MS,
@@ -22,60 +21,6 @@ from tests.unit.league.facts import (
     unhurried,
     with_goal,
 )
-
-NAMES = {
-    "Final": "final",
-    "FINAL": "final",
-    "Finals": "final",
-    "Grand Final": "final",
-    "Play-offs - Final": "final",
-    "Semi-finals": "semi-final",
-    "Semifinal": "semi-final",
-    "Semi Finals | 1st Leg": "semi-final",
-    "Semi-finals, 2nd leg": "semi-final",
-    "1/2": "semi-final",
-    "Quarterfinals": "quarter-final",
-    "Quarter-finals (Leg 2)": "quarter-final",
-    "1/4-Finals": "quarter-final",
-    "Last 8": "quarter-final",
-    "Round of 16": "round of 16",
-    "Round of the last 16": "round of 16",
-    "Last 16": "round of 16",
-    "1/8": "round of 16",
-    "1/8 finals": "round of 16",
-    "8th Finals": "round of 16",
-    "Eighth-finals": "round of 16",
-    "Last 32": "round of 32",
-    "Round of 64": "round of 64",
-    "16th Finals": "round of 32",
-    "Match for third place": "third place",
-    "Third place play-off": "third place",
-    "3rd-place match": "third place",
-    "Play-off": "play-off",
-    "Playoffs": "play-off",
-    "Knockout round play-offs": "play-off",
-    "Promotion Play-Offs": "play-off",
-    "Play-off Round": "play-off",
-    "Matchday 1": None,
-    "Round 8": None,
-    "Round 16": None,
-    "Group A": None,
-    "Final Matchday": None,
-    "Finals Group A": None,
-    "Last 10": None,
-    "Round of 0": None,
-    "Round of 9999": None,
-    "1/0": None,
-    "3. Spieltag": None,
-    "-": None,
-}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_names(name: str):
-    """A round is recognised by its name, or is none of a knock-out competition."""
-    stage = stage_of(name)
-    assert NAMES[name] == (stage.name if stage else None)
 
 
 @unhurried
@@ -132,13 +77,54 @@ def test_two_legs_are_one_tie():
     assert [match["match_id"] for match in tie["matches"]] == ["A-B", "A-B-7"]
 
 
+def test_extra_time_and_penalties_decide_a_tie():
+    """Goals are those after extra time, over all legs; a shoot-out decides equal goals, also for the team that is not at home."""
+    found = bracket(
+        SEASON,
+        [
+            final("A", "B", 2, 2, round="Final", extra_time=(3, 3), penalties=(4, 2)),
+            final("C", "D", 0, 0, round="Match for third place", extra_time=(0, 1)),
+            first := final("A", "C", 1, 0, round="Semi-finals, 1st leg"),
+            final("C", "A", 1, 0, round="Semi-finals, 2nd leg", extra_time=(2, 1), penalties=(3, 5), **leg(7, first)),
+            final("D", "B", 1, 1, round="Quarter-final", penalties=(0, 1)),
+        ],
+    )
+    assert ties(found) == {
+        "quarter-final": [("D", "B", 1, 1, "B")],
+        "semi-final": [("A", "C", 2, 2, "A")],
+        "third place": [("C", "D", 0, 1, "D")],
+        "final": [("A", "B", 3, 3, "A")],
+    }
+    (played,) = found["rounds"][-1]["ties"][0]["matches"]
+    assert (played["home_goals"], played["extra_time"], played["penalties"]) == (
+        2,
+        {"home_goals": 3, "away_goals": 3},
+        {"home_goals": 4, "away_goals": 2},
+    )
+
+
 def test_a_level_tie_was_won_by_who_plays_on():
-    """Extra time and penalties are not in the results; the next round decides, the match for third place does not."""
+    """A result without a shoot-out; the next round decides, the match for third place does not."""
     level = final("A", "B", 1, 1, round="Semi-final")
     to_come = [scheduled("A", "C", round="Final"), scheduled("D", "B", round="Third place")]
     assert ties(bracket(SEASON, [level]))["semi-final"] == [("A", "B", 1, 1, None)]
     assert ties(bracket(SEASON, [level, to_come[1]]))["semi-final"] == [("A", "B", 1, 1, None)]
     assert ties(bracket(SEASON, [level, *to_come]))["semi-final"] == [("A", "B", 1, 1, "A")]
+
+
+def test_what_is_played_in_groups_has_no_ties():
+    """A second phase and qualifying rounds are no knock-out rounds; a numbered play-off is one."""
+    rounds = ["Championship Round - 3", "Relegation Round", "Qualifying, 1st Round", "Play-offs 1"]
+    assert ties(bracket(SEASON, [final("A", "B", 2, 0, round=name) for name in rounds])) == {
+        "play-off": [("A", "B", 2, 0, "A")]
+    }
+
+
+def test_a_replay_decides_its_tie():
+    """It is a further match of the same tie."""
+    first = final("A", "B", 1, 1, round="Final")
+    replay = final("A", "B", 2, 0, round="Final Replay", **leg(3, first))
+    assert ties(bracket(SEASON, [first, replay])) == {"final": [("A", "B", 3, 1, "A")]}
 
 
 def test_a_cancelled_match_is_not_in_it():

@@ -37,9 +37,9 @@ def updated(at: int, home: int, away: int, minute: int | None = None, season: st
     return Step(MATCH_UPDATED, value, cause(at))
 
 
-def finalized(at: int, home: int, away: int, season: str = SEASON) -> Step:
+def finalized(at: int, home: int, away: int, season: str = SEASON, **more: int) -> Step:
     """A result."""
-    value = {"match_id": "m", "season": season, "home_goals": home, "away_goals": away, "finalized_at": at}
+    value = {"match_id": "m", "season": season, "home_goals": home, "away_goals": away, "finalized_at": at, **more}
     return Step(MATCH_FINALIZED, value, cause(at))
 
 
@@ -65,6 +65,16 @@ def test_a_match_goes_from_its_schedule_to_its_result():
     assert (score(final), final.minute, final.finalized_ms) == ((2, 1, State.FINAL), None, 9)
     assert (final.schedule_by, final.score_by, final.result_by) == (cause(0), cause(5), cause(9))
     assert final.changed_by == cause(9)
+
+
+def test_extra_time_and_penalties_are_parts_of_the_result():
+    """A result that differs in them alone is another one; the goals after regular time stay."""
+    more = {"home_goals_extra_time": 3, "away_goals_extra_time": 3, "home_penalties": 4, "away_penalties": 2}
+    match = known(finalized(9, 2, 2), finalized(10, 2, 2, **more))
+    assert score(match) == (2, 2, State.FINAL)
+    assert (match.extra_time, match.penalties, match.result_by) == ((3, 3), (4, 2), cause(10))
+    assert fold_match(match, [finalized(11, 2, 2, **more)]).match is match
+    assert known(finalized(9, 2, 2, **more), finalized(10, 2, 2)).penalties is None
 
 
 def test_parts_are_told_in_one_order_with_the_last_event():

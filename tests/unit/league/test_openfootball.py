@@ -54,6 +54,7 @@ def test_a_played_match_is_scheduled_and_final():
     }  # fmt: skip
     assert fixture.finalized == {
         "match_id": match_id, "season": S, "home_goals": 2, "away_goals": 1, "finalized_at": kickoff + 7_200_000,
+        "home_goals_extra_time": None, "away_goals_extra_time": None, "home_penalties": None, "away_penalties": None,
     }  # fmt: skip
 
 
@@ -78,6 +79,37 @@ def test_a_goalless_match_is_a_result(told):
 
 
 @pytest.mark.parametrize(
+    "told",
+    [
+        {"score": {"p": [4, 2], "et": [3, 3], "ft": [2, 2], "ht": [2, 0]}},
+        {"score1": 2, "score2": 2, "score1et": 3, "score2et": 3, "score1p": 4, "score2p": 2},
+    ],
+)
+def test_extra_time_and_penalties_are_read(told):
+    """Beside the score after regular time, in both forms of files."""
+    result = only(entry(**told)).finalized
+    assert [result[name] for name in ("home_goals", "home_goals_extra_time", "home_penalties")] == [2, 3, 4]
+    assert [result[name] for name in ("away_goals", "away_goals_extra_time", "away_penalties")] == [2, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("score", "goals", "why"),
+    [
+        ({"et": [1, 1], "p": [2, 4]}, None, "`ft`"),
+        ({"ft": [0, 1], "et": [0, 1], "p": [4, 4]}, (0, 1), "shoot-out"),
+    ],
+)
+def test_a_score_that_cannot_be_is_named(score, goals, why):
+    """Real files have both: what is known of the match is published, and the rest is reported with its number."""
+    found = parsed(entry(score=score))
+    result = found.fixtures[0].finalized
+    assert goals == (None if result is None else (result["home_goals"], result["away_goals"]))
+    assert result is None or result["home_penalties"] is None
+    ((number, reason),) = found.left_out
+    assert (number, why in reason) == (1, True)
+
+
+@pytest.mark.parametrize(
     ("told", "zone", "kickoff", "time_unknown"),
     [
         ({"time": "20:00"}, UTC, "2018-08-18T20:00Z", False),
@@ -85,6 +117,11 @@ def test_a_goalless_match_is_a_result(told):
         ({"time": "20:00", "date": "2018-12-01"}, ZoneInfo("Europe/London"), "2018-12-01T20:00Z", False),
         ({"time": "13:00 UTC-6"}, ZoneInfo("Europe/London"), "2018-08-18T19:00Z", False),
         ({"time": "13:00 UTC+5:30"}, UTC, "2018-08-18T07:30Z", False),
+        ({"time": "20:45 CET"}, UTC, "2018-08-18T18:45Z", False),
+        ({"time": "20:45 CET", "date": "2018-12-01"}, UTC, "2018-12-01T19:45Z", False),
+        ({"time": "20:45 (CEST)"}, ZoneInfo("Europe/London"), "2018-08-18T18:45Z", False),
+        ({"time": "20:45 GMT"}, ZoneInfo("Europe/London"), "2018-08-18T20:45Z", False),
+        ({"time": "20:45 GMT+2"}, UTC, "2018-08-18T18:45Z", False),
         ({"time": None}, UTC, "2018-08-18T12:00Z", True),
         ({"time": ""}, ZoneInfo("Pacific/Auckland"), "2018-08-18T00:00Z", True),
     ],
@@ -96,13 +133,28 @@ def test_kickoff_is_the_local_time_of_the_league(told, zone, kickoff, time_unkno
 
 
 @pytest.mark.parametrize(
-    ("told", "status"),
-    [("POSTPONED", "postponed"), ("postponed", "postponed"), ("Cancelled", "cancelled"), ("CANCELED", "cancelled"),
-     ("FINISHED", None), ("", None)],
-)  # fmt: skip
-def test_status_is_what_the_schedule_knows(told, status):
-    """Postponed and cancelled are recognized in any spelling; a status that follows from the result is not."""
-    assert only(entry(status=told)).scheduled["status"] == status
+    ("told", "status", "has_result"),
+    [
+        ("POSTPONED", "postponed", False),
+        ("Cancelled", "cancelled", False),
+        ("CANCELED", "cancelled", False),
+        ("annulled", "cancelled", False),
+        ("Abandoned", "postponed", False),
+        ("SUSPENDED", "postponed", False),
+        ("IN_PLAY", None, False),
+        ("Half-time", None, False),
+        ("TIMED", None, False),
+        ("FINISHED", None, True),
+        ("AWARDED", None, True),
+        ("", None, True),
+    ],
+)
+def test_a_status_decides_whether_a_score_is_a_result(told, status, has_result):
+    """Any spelling is recognized; a score of a match that was not played to its end is not published."""
+    found = parsed(entry(status=told, score={"ft": [1, 0]}))
+    (fixture,) = found.fixtures
+    assert [number for number, _ in found.left_out] == ([] if has_result else [1])
+    assert (fixture.scheduled["status"], fixture.finalized is not None) == (status, has_result)
 
 
 def test_rounds_of_older_files_are_read():
@@ -151,7 +203,9 @@ def test_as_of_holds_back_results_alone():
         (entry(time="evening"), "not_a_time"),
         (entry(time=17), "not_a_time"),
         (entry(date="9999-12-31", time="23:00", score=[1, 1]), "time_out_of_range"),
+        (entry(time="20:45 CST"), "not_a_time"),
         (entry(status=3), "wrong_type"),
+        (entry(status="PST"), "bad_status"),
         (entry(score={"ft": [-1, 0]}), "bad_score"),
         (entry(score={"ft": [1000, 0]}), "bad_score"),
         (entry(score={"ft": [1]}), "bad_score"),
@@ -159,6 +213,8 @@ def test_as_of_holds_back_results_alone():
         (entry(score={"ft": [True, 0]}), "bad_score"),
         (entry(score={"ft": [1.5, 0]}), "bad_score"),
         (entry(score1=1), "bad_score"),
+        (entry(score={"ft": [1, 1], "et": [1, 0]}), "bad_score"),
+        (entry(score={"ft": [1, 1], "p": [4]}), "bad_score"),
         (entry(score=0), "bad_score"),
         (entry(score="2-1"), "bad_score"),
     ],

@@ -28,6 +28,10 @@ def change(offset: int, match: Match) -> Change:
         "finalized_at": match.finalized_ms,
         "revision": offset,
         "round": match.round,
+        "home_goals_extra_time": None if match.extra_time is None else match.extra_time[0],
+        "away_goals_extra_time": None if match.extra_time is None else match.extra_time[1],
+        "home_penalties": None if match.penalties is None else match.penalties[0],
+        "away_penalties": None if match.penalties is None else match.penalties[1],
     }
     return Change(told, Cause(offset, f"league.match-changed/0/{offset}"))
 
@@ -66,7 +70,8 @@ def test_after_every_change_the_table_is_that_of_the_season() -> None:
 
 def test_rounds_are_those_of_the_changes() -> None:
     """So the bracket of then is made as the one that is served; a change of a former version has no round, and that is known."""
-    semi, last = scheduled("A", "B", round="Semi-final"), scheduled("A", "C", round="Final")
+    semi = final("A", "B", 1, 1, round="Semi-final", extra_time=(2, 2), penalties=(4, 5))
+    last = scheduled("A", "C", round="Final")
     changes = [change(offset, match) for offset, match in enumerate([semi, last])]
     assert names_rounds(changes)
     assert bracket(SEASON, matches_after(changes)) == bracket(SEASON, [semi, last])

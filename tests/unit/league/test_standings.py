@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from highwater.schemas.positions import Cause
 from highwater.streams.league.matches import Match, Status, fold_finalized, fold_scheduled, fold_updated
-from highwater.streams.league.standings import result_of, table
+from highwater.streams.league.standings import NO_RULES, counted_matches, result_of, table
 from tests.unit.league.facts import (
     KICKOFF_MS,
     SEASON,
@@ -114,6 +114,14 @@ def test_a_result_stays_when_the_match_is_cancelled_later():
     assert row(table(SEASON, [final("A", "B", 3, 0, status=Status.CANCELLED)]), "A")["points"] == 3
 
 
+def test_play_offs_give_no_points():
+    """A team that only plays there is not in the table; in a season of knock-out rounds all matches count."""
+    league = [final("A", "B", 1, 0), final("B", "A", 2, 2, round="Matchday 2", match_id="return")]
+    play_offs = [final("A", "C", 3, 0, round="Play-offs 1"), final("B", "A", 1, 0, round="Playoffs, Final")]
+    assert table(SEASON, [*league, *play_offs]) == table(SEASON, league)
+    assert [row["team"] for row in table(SEASON, play_offs)["table"]] == ["A", "B", "C"]
+
+
 @unhurried
 @given(seasons(), st.randoms())
 def test_the_order_of_matches_does_not_matter(matches: list[Match], chance: Any):
@@ -128,7 +136,7 @@ def test_the_order_of_matches_does_not_matter(matches: list[Match], chance: Any)
 def test_what_sums_up(matches: list[Match]):
     """Goal differences sum to 0, points to 3 a decided and 2 a drawn match, wins are others' losses, rows are in order."""
     rows = table(SEASON, matches)["table"]
-    results = [result for result in map(result_of, matches) if result is not None]
+    results = [result for result in map(result_of, counted_matches(matches, NO_RULES)) if result is not None]
     drawn = sum(home == away for home, away in results)
     total: Counter[str] = Counter()
     for one in rows:

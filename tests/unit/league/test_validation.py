@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.topics import TOPICS
 from highwater.streams.checks import ID_BYTES_MAX, TS_MS_MAX, TS_MS_MIN
-from highwater.streams.league.validation import AD_BYTES_MAX, COMMENT_BYTES_MAX, GOALS_MAX, MINUTE_MAX, NAME_BYTES_MAX
+from highwater.streams.league.rules import TIE_BREAKS
+from highwater.streams.league.validation import (
+    AD_BYTES_MAX,
+    COMMENT_BYTES_MAX,
+    GOALS_MAX,
+    MINUTE_MAX,
+    NAME_BYTES_MAX,
+    REASON_BYTES_MAX,
+    RULES_MAX,
+)
 from highwater.streams.validation import check_event
 
 GOOD: dict[str, dict[str, Any]] = {
@@ -20,11 +29,18 @@ GOOD: dict[str, dict[str, Any]] = {
         "status": None,
     },
     "league.match-updated": {"match_id": "m", "season": "s", "home_goals": 0, "away_goals": 0, "minute": None},
-    "league.match-finalized": {"match_id": "m", "season": "s", "home_goals": 0, "away_goals": 0, "finalized_at": 0},
+    "league.match-finalized": {
+        "match_id": "m", "season": "s", "home_goals": 0, "away_goals": 0, "finalized_at": 0, "home_goals_extra_time": 999,
+        "away_goals_extra_time": 999, "home_penalties": 4, "away_penalties": 2,
+    },
     "league.vote-cast": {"match_id": "m", "user_id": "u", "choice": "home", "ts": 0},
     "league.prediction-made": {"match_id": "m", "user_id": "u", "home_goals": 0, "away_goals": 0, "ts": 0},
     "league.comment-posted": {"match_id": "m", "user_id": "u", "text": "t", "ts": 0},
     "league.ad-changed": {"ad_id": "a", "deleted": False, "payload": "{}", "ts": 0},
+    "league.rules-changed": {
+        "season": "s", "deductions": [{"team": "a", "points": 1, "reason": "r"}], "tie_breaks": [], "withdrawn": [],
+        "rounds_counted": [], "rounds_not_counted": [],
+    },
 }  # fmt: skip
 
 _IDS: list[tuple[Any, str]] = [("", "empty_id"), ("x" * (ID_BYTES_MAX + 1), "too_long"), ("a\nb", "control_character")]
@@ -46,8 +62,22 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "finalized_at": _TIMES,
     "home_goals": _GOALS,
     "away_goals": _GOALS,
+    "home_goals_extra_time": [*_GOALS, (None, "bad_score")],
+    "away_goals_extra_time": [*_GOALS, (None, "bad_score")],
+    "home_penalties": [*_GOALS, (None, "bad_score"), (2, "bad_score")],
+    "away_penalties": [*_GOALS, (None, "bad_score")],
     "minute": [(-1, "bad_minute"), (MINUTE_MAX + 1, "bad_minute")],
     "status": [("", "bad_status"), ("live", "bad_status"), ("Scheduled", "bad_status")],
+    "deductions": [
+        ([{"team": "", "points": 1, "reason": "r"}], "empty_id"), ([{"team": "a", "points": 0, "reason": "r"}], "bad_points"),
+        ([{"team": "a", "points": 1000, "reason": "r"}], "bad_points"),
+        ([{"team": "a", "points": 1, "reason": " "}], "empty_text"),
+        ([{"team": "a", "points": 1, "reason": "r" * (REASON_BYTES_MAX + 1)}], "too_long"),
+    ],
+    "withdrawn": [([{"team": "a", "reason": ""}], "empty_text"), ([{"team": "a\n", "reason": "r"}], "control_character")],
+    "tie_breaks": [(["points"], "bad_tie_break"), (["won", "won"], "repeated")],
+    "rounds_counted": [([""], "empty_id"), (["r"] * (RULES_MAX + 1), "too_many")],
+    "rounds_not_counted": [(["a\x00b"], "control_character")],
     "choice": [("", "bad_choice"), ("Home", "bad_choice"), ("1", "bad_choice")],
     "text": [
         ("", "empty_text"), (" \n", "empty_text"), ("x" * (COMMENT_BYTES_MAX + 1), "too_long"),
@@ -65,8 +95,13 @@ EDGES: dict[str, list[Any]] = {
     "kickoff": [TS_MS_MIN, -1, TS_MS_MAX],
     "ts": [TS_MS_MIN, TS_MS_MAX],
     "home_goals": [0, 149, GOALS_MAX],
+    "home_goals_extra_time": [0, GOALS_MAX],
+    "away_penalties": [0, GOALS_MAX],
     "minute": [None, 0, 120, MINUTE_MAX],
     "status": [None, "scheduled", "postponed", "cancelled"],
+    "deductions": [[], [{"team": "a", "points": 999, "reason": "r"}] * 2],
+    "tie_breaks": [list(TIE_BREAKS)],
+    "rounds_counted": [["r"] * RULES_MAX],
     "choice": ["home", "draw", "away"],
     "text": ["x" * COMMENT_BYTES_MAX, "two\nlines", "👏"],
     "payload": ["{}", "[]", "null", '"x"', '"' + "x" * (AD_BYTES_MAX - 2) + '"'],
@@ -110,6 +145,24 @@ def test_a_bad_value_is_refused_with_its_field(topic: str, field: str, case: tup
 def test_the_last_good_value_is_taken(topic: str, field: str, value: Any):
     """Limits are inclusive, and odd but good values pass."""
     assert refusal(topic, {**GOOD[topic], field: value}) is None
+
+
+def test_extra_time_contains_regular_time():
+    """The goals after it are not fewer; a result may have neither extra time nor penalties, or only one of the two."""
+    topic = "league.match-finalized"
+    assert refusal(topic, {**GOOD[topic], "home_goals": 1, "home_goals_extra_time": 0}) == (
+        "bad_score",
+        "home_goals_extra_time",
+    )
+    without = {name: value for name, value in GOOD[topic].items() if "extra_time" not in name}
+    assert refusal(topic, without) is None
+    assert refusal(topic, {**GOOD[topic], "home_penalties": None, "away_penalties": None}) is None
+
+
+def test_a_round_is_declared_one_way():
+    """It counts or does not count."""
+    event = {**GOOD["league.rules-changed"], "rounds_counted": ["r"], "rounds_not_counted": ["q", "r"]}
+    assert refusal("league.rules-changed", event) == ("contradiction", "rounds_not_counted")
 
 
 def test_what_is_taken_away_needs_no_payload():

@@ -33,6 +33,13 @@ def test_an_embedding_is_an_array_or_base64():
         assert expected == event_from_json("feeds.insight-ingested", {**INSIGHT, "embedding": spelling})["embedding"]
 
 
+def test_null_is_the_default_of_an_optional_field():
+    """Also of one whose Avro type has no null: a text, a list, a flag."""
+    document = {"user_id": "ada", "ts": 1, "kind": "undo", "cluster_id": None, "cluster_ids": None, "curation_id": "c"}
+    event = event_from_json("feeds.clusters-curated", document)
+    assert (event["cluster_id"], event["cluster_ids"], event["parts"]) == ("", [], [])
+
+
 def test_optional_fields_may_be_left_out():
     """A field with a default may be missing or null."""
     event = event_from_json("feeds.insight-ingested", {**INSIGHT, "text": None})
