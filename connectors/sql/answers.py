@@ -37,14 +37,31 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[list[Any]]:
     """Yield the rows of a batch as values that JSON can write.
 
     Raises:
-        InvalidQueryError: a value cannot be represented, such as a date after the year 9999.
+        InvalidQueryError: a value cannot be represented, such as a list of dates after the year 9999.
     """
     try:
-        columns = [column.to_pylist(maps_as_pydicts="lossy") for column in batch.columns]
+        columns = [_values(column) for column in batch.columns]
     except (ValueError, OverflowError) as error:
         raise InvalidQueryError(f"a value cannot be shown: {error}; cast it to VARCHAR") from error
     for row in zip(*columns, strict=True):
         yield [_plain(value) for value in row]
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Return the values of a column; times after the year 9999, as of a record in microseconds, in ms since 1970."""
+    try:
+        return list(column.to_pylist(maps_as_pydicts="lossy"))
+    except (ValueError, OverflowError):
+        if not pa.types.is_timestamp(column.type):
+            raise
+        return [_time(one) for one in column]
+
+
+def _time(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        return scalar.cast(pa.timestamp("ms", tz=scalar.type.tz)).value
 
 
 def _plain(value: Any) -> Any:  # noqa: PLR0911 - a case for each kind of value

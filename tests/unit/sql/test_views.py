@@ -183,3 +183,10 @@ def test_no_column_of_a_join_is_lost(asked: list[str]) -> None:
     with answered("SELECT 1 AS a, 2 AS a", NOWHERE, Limits(9, 9)) as answer:
         assert [one["name"] for one in answer.columns] == answer.schema.names == ["a", "a_1"]
         assert [batch.to_pylist() for batch in answer.batches()] == [[{"a": 1, "a_1": 2}]]
+
+
+def test_a_time_that_no_calendar_has_does_not_hide_the_others() -> None:
+    """A record in microseconds is of the year 57,000: its time is shown in milliseconds, as `tail` shows it."""
+    times = pa.array([1_700_000_000_000, 1_795_959_853_373_973, None], pa.timestamp("ms", tz="UTC"))
+    (soon,), (far,), (none,) = rows_of(pa.record_batch([times], names=["at"]))
+    assert (str(soon), far, none) == ("2023-11-14T22:13:20Z", 1_795_959_853_373_973, None)
