@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from highwater.api.core.freshness import NotYetError
 from highwater.api.core.idempotency import published_once
 from highwater.schemas.errors import UnavailableError
 
@@ -49,3 +52,12 @@ async def test_with_postgresql_unavailable_the_event_is_published_all_the_same()
     """The sink has the last word."""
     stored = Stored(UnavailableError("away"), UnavailableError("away"))
     assert await published_once("key", stored.read, stored.publish) == (None, ["t/0/1"])
+
+
+@pytest.mark.parametrize("published", [0, 1])
+async def test_a_first_submission_that_cannot_be_read_is_no_202(published: int) -> None:
+    """The sink is too far behind to know whether the key stands for another submission: 503, before and after publishing."""
+    stored = Stored(*[None] * published, NotYetError())
+    with pytest.raises(NotYetError):
+        await published_once("key", stored.read, stored.publish)
+    assert stored.published == published
