@@ -103,16 +103,18 @@ class Wiring:
             self._resources.push_async_callback(self._producer.close)
         return self._producer
 
-    def _note_given_again(self, place: Place, again: LogRange) -> None:
-        """Store that a log gave offsets a second time: of a topic that only the worker reads nobody else notices it."""
-        task = asyncio.create_task(self._note({place: again}), name="given-again")
+    def _note_given_again(self, place: Place, again: LogRange, given: Mapping[Place, int]) -> None:
+        """Store that a log gave offsets a second time. Of a topic without readers, or with the worker alone, only this process
+        notices it; what other partitions lost that this process wrote to is stored as well.
+        """
+        task = asyncio.create_task(self._note({place: again}, given), name="given-again")
         self._noting.add(task)
         task.add_done_callback(self._noting.discard)
 
-    async def _note(self, again: Mapping[Place, LogRange]) -> None:
+    async def _note(self, again: Mapping[Place, LogRange], given: Mapping[Place, int]) -> None:
         context = self.context
         with contextlib.suppress(UnavailableError):  # what is refused is published again, and then it is noted
-            await look(context.admin, context.pool, "connect", context.clock(), given_again=again)
+            await look(context.admin, context.pool, "connect", context.clock(), given, given_again=again)
 
     async def redis(self) -> RedisLink:
         """Open the Redis link that the whole process shares, or return it if it is open."""

@@ -44,6 +44,7 @@ class ChunkSubmitted(TypedDict):
     embedding: bytes | None
     published_at: int | None
     lasts: bool
+    opens: bool
 
 
 class EmbeddingRequested(TypedDict):

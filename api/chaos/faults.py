@@ -327,6 +327,28 @@ class _LoseUnsynced(Making):
             self._ground.repair_log()
 
 
+class _Election(Making):
+    """It lasts from the death of one broker on: what is written in this time is lost when that broker leads."""
+
+    def __init__(self, ground: Ground, fault: Fault, at_rest: AtRest) -> None:
+        super().__init__(ground, fault, at_rest)
+        self._election = ground.unclean_election()
+
+    @property
+    def restarted(self) -> tuple[str, ...]:
+        return ("worker",)
+
+    def begin(self) -> None:
+        self._election.hold()
+
+    def end(self) -> None:
+        with self._at_rest():
+            self._ground.signal_role("worker", signal.SIGKILL)
+            self._election.take_over()
+            self._election.come_back()
+            self._ground.repair_log()
+
+
 _MAKING: Mapping[Kind, type[Making]] = {
     Kind.KILL: _Kill,
     Kind.STOP: _Stop,
@@ -347,6 +369,7 @@ _MAKING: Mapping[Kind, type[Making]] = {
     Kind.DELETE: _Delete,
     Kind.REGION: _Region,
     Kind.UNSYNCED: _LoseUnsynced,
+    Kind.ELECTION: _Election,
 }
 
 

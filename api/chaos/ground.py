@@ -17,10 +17,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
-from urllib.parse import urlsplit
 
 import psutil
 
+from highwater.api.chaos.election import UncleanElection
 from highwater.api.chaos.plan import PROXIED, Kind
 from highwater.api.chaos.proxy import Proxies
 from highwater.api.chaos.unsynced import lose_unsynced, recovery_points
@@ -33,7 +33,8 @@ from highwater.connectors.kafka.memberships import membership
 from highwater.connectors.postgres.pool import Connection, open_connection
 from highwater.connectors.run import CONNECTOR_GROUPS
 from highwater.deploy.local import control
-from highwater.deploy.local.part import STOP_LIMIT, Addresses
+from highwater.deploy.local.kafka import Kafka
+from highwater.deploy.local.part import STOP_LIMIT, Addresses, service_of, with_settings
 from highwater.deploy.local.process import Command, ManagedProcess
 from highwater.deploy.local.stack import LocalStack
 from highwater.deploy.local.state import read_state
@@ -54,6 +55,7 @@ TICK_SECONDS = 1.0
 # Searched upwards; next to the servers' default ports, and below the kernel's ephemeral ports.
 _PROXY_PORT_FIRST = 19_092
 _LOOK_SECONDS = 0.1
+_LOSS_LOOK_SECONDS = 2.0
 _OFFSETS_TOPIC = "__consumer_offsets"
 START_SECONDS_MAX = 240.0
 _KILLED_SECONDS_MAX = 10.0
@@ -80,18 +82,22 @@ class Stuck(Exception):  # noqa: N818 - what is found, and no failure of the com
 class Ground:
     """The stack; a `with` block starts and ends it."""
 
-    def __init__(self, folder: Path, make_plan: MakePlan, remedies: Remedies, report: Report) -> None:
+    def __init__(
+        self, folder: Path, make_plan: MakePlan, remedies: Remedies, report: Report, *, brokers: int = 1
+    ) -> None:
+        """`brokers`: the number of Kafka's, one of `brokers.CHOICES`."""
         self.folder = folder
         self._remedies = remedies
         self._make_plan = make_plan
         self._report = report
         self._open = contextlib.ExitStack()
-        self.servers = LocalStack(folder / "servers", report=report)
+        self.servers = LocalStack(folder / "servers", report=report, brokers=brokers)
         self._proxies = Proxies()
         self._second: dict[str, ManagedProcess] = {}
         self._roles: dict[str, Role] = {}
         self._environments: dict[str, dict[str, str]] = {}  # of the roles, which read them at each start
         self._failure: BaseException | None = None
+        self._elections, self._looked_at = 0, 0.0
         self.moved: dict[str, str] = {}  # new positions by former ones, after all repairs of the log
         self.settings: Settings = read_settings({})
         self.data_dir = folder / "roles"
@@ -110,25 +116,22 @@ class Ground:
 
     def _start(self, opened: contextlib.ExitStack) -> None:
         ports = self.servers.ports
-        fronts = {name: ports.take(f"proxy_{name}", _PROXY_PORT_FIRST) for name in PROXIED}
-        door = self.servers.put_kafka_behind(fronts["kafka"])
+        proxied = [name for service in PROXIED for name in self.servers.names_of(service)]
+        fronts = {name: ports.take(f"proxy_{name}", _PROXY_PORT_FIRST) for name in proxied}
+        doors = {name: self.servers.put_broker_behind(name, fronts[name]) for name in self.servers.names_of(Kafka.name)}
         opened.enter_context(self.servers)
         opened.enter_context(self._proxies)
         direct = self.servers.addresses
         behind: dict[str, str | None] = dict(direct.by_name())
         for name, front in fronts.items():
-            address = behind[name]
-            assert address is not None
-            port = door if name == "kafka" else urlsplit(address).port
-            assert port is not None
-            self._proxies.add(name, front, port)
-            behind[name] = address.replace(f":{self._port_of(address)}", f":{front}")
+            own, addresses = self.servers.address_of(name), behind[service_of(name)]
+            assert own is not None
+            assert addresses is not None
+            port = self._port_of(own)
+            self._proxies.add(name, front, doors.get(name, port))
+            behind[service_of(name)] = addresses.replace(f":{port}", f":{front}")
         self.settings = read_settings(self._environment(direct))
-        plan = self._planned(
-            Addresses(
-                behind["kafka"], behind["schema_registry"], behind["database"], behind["redis"], behind["redis_cache"]
-            )
-        )
+        plan = self._planned(with_settings(direct, behind, direct.settings))
         self._roles = {role.name: role for role in plan.roles}
         self.api_url = plan.api_url or ""
         opened.callback(self._end_seconds)
@@ -190,12 +193,21 @@ class Ground:
         """
         deadline = time.monotonic() + seconds
         while not (found := condition()):
+            self._repair_what_is_found()
             if self._failure is not None:
                 raise Stuck(f"the supervisor ended: {self._failure}") from self._failure
             if time.monotonic() > deadline:
                 raise Stuck(f"after {seconds:.0f} s: {what}; {self.why_not_ready()}")
             time.sleep(_LOOK_SECONDS)
         return found
+
+    def _repair_what_is_found(self) -> None:
+        """Do what an operator does after an election: a topic without readers shows its loss only when it is written to."""
+        if self._elections and time.monotonic() > self._looked_at + _LOSS_LOOK_SECONDS:
+            self._looked_at = time.monotonic()
+            with contextlib.suppress(UnavailableError):
+                if self.asked(truths.open_losses):
+                    self._repair()
 
     def is_ready(self) -> bool:
         """Return whether every service and role is ready."""
@@ -283,11 +295,13 @@ class Ground:
 
     def hinder(self, server: str, fault: Kind) -> None:
         """Inject a network fault between the roles and a server."""
-        self._proxies.begin(server, fault)
+        for name in self.servers.names_of(server):
+            self._proxies.begin(name, fault)
 
     def unhinder(self, server: str) -> None:
         """End the network fault."""
-        self._proxies.end(server)
+        for name in self.servers.names_of(server):
+            self._proxies.end(name)
 
     def set_clock(self, role: str, seconds: int) -> None:
         """Set a role's clock ahead by this many seconds; 0 corrects it."""
@@ -327,6 +341,13 @@ class Ground:
         points = recovery_points(log_dir)
         keep = {place: offset for place, offset in points.items() if place[0] != _OFFSETS_TOPIC}
         return len(lose_unsynced(log_dir, keep))
+
+    def unclean_election(self) -> UncleanElection:
+        """Return an election that takes from every topic what one broker has missed. The offsets of groups stay, as in a power
+        loss.
+        """
+        self._elections += 1
+        return UncleanElection(self.servers, self.settings.kafka_client(), keeping=(_OFFSETS_TOPIC,))
 
     def start_second(self, name: str) -> str:
         """Start another process of a role, with its own folder and port; return where it listens."""
@@ -372,13 +393,12 @@ class Ground:
 
     def repair_log(self) -> None:
         """Run `highwater repair-log --execute`, again while a server does not answer."""
+        self.until(lambda: is_answered(self._repair), "the log is not repaired", START_SECONDS_MAX)
 
-        def is_repaired() -> bool:
-            moved = self._remedies.repair_log(self.settings)
-            self.moved = {**{before: moved.get(now, now) for before, now in self.moved.items()}, **moved}
-            return True
-
-        self.until(lambda: is_answered(is_repaired), "the log is not repaired", START_SECONDS_MAX)
+    def _repair(self) -> bool:
+        moved = self._remedies.repair_log(self.settings)
+        self.moved = {**{before: moved.get(now, now) for before, now in self.moved.items()}, **moved}
+        return True
 
     def _clock_file(self, role: str) -> Path:
         return self.folder / f"clock-{role}"

@@ -20,7 +20,7 @@ from highwater.api.chaos.faults import make, making
 from highwater.api.chaos.foreign import Foreign
 from highwater.api.chaos.ground import Ground, MakePlan, Remedies, Report, Stuck, is_answered
 from highwater.api.chaos.load import Load
-from highwater.api.chaos.plan import LEFT_OUT, Fault, Kind
+from highwater.api.chaos.plan import LEFT_OUT, Fault, Kind, brokers_for
 from highwater.connectors.backup.results import LOST
 from highwater.connectors.chaos import truths
 from highwater.connectors.chaos.versions import repeated_versions
@@ -273,7 +273,7 @@ def run(
         outcome.seconds[name] = time.monotonic() - began
         began = time.monotonic()
 
-    with Ground(folder, make_plan, remedies, report) as ground:
+    with Ground(folder, make_plan, remedies, report, brokers=brokers_for(planned)) as ground:
         foreign = Foreign(ground, seed)
         note("start")
         with foreign.run as clients, Load(ground.settings, ground.api_url) as load:

@@ -39,6 +39,7 @@ _left_out = click.option(
     show_default=True,
     help="Count, show or keep as text what is not judged to be text: running heads, page numbers, contents, menus.",
 )
+_open = click.option("--open", "opens", is_flag=True, help="Let answers to every user's questions quote the namespace.")
 _include = click.option(
     "--include", multiple=True, metavar="GLOB", help="Files to import [default: all of known types]."
 )
@@ -52,6 +53,7 @@ _url = click.option("--url", metavar="BASE", help="Base URL of the files: a file
 @_full
 @_force
 @_left_out
+@_open
 @_include
 @_url
 @json_option
@@ -62,6 +64,7 @@ def files(
     full: bool,
     force: bool,
     left_out: str,
+    opens: bool,
     include: tuple[str, ...],
     url: str | None,
     as_json: bool,
@@ -74,7 +77,7 @@ def files(
     """
     from highwater.connectors.sources.files import Folder
 
-    wanted = _wanted(ns, slot or folder.resolve().name, full, force, left_out, lasts=True)
+    wanted = _wanted(ns, slot or folder.resolve().name, full, force, left_out, opens, lasts=True)
     origin = Folder(folder, patterns=include, url=url)
     Import(stack_settings(*_PARTS), wanted).run(str(folder), _with(origin), origin.identity, as_json=as_json)
 
@@ -86,8 +89,11 @@ def files(
 @_full
 @_force
 @_left_out
+@_open
 @json_option
-def jsonl(file: Path, ns: str, slot: str | None, full: bool, force: bool, left_out: str, as_json: bool) -> None:
+def jsonl(
+    file: Path, ns: str, slot: str | None, full: bool, force: bool, left_out: str, opens: bool, as_json: bool
+) -> None:
     """Publish JSON lines (FILE, `-` for standard input, gzip read) as chunks.
 
     A line is a document, {"source_id", "text", "media_type"?, "title"?, "url"?, "published_at"?}, which is split; or a
@@ -99,7 +105,7 @@ def jsonl(file: Path, ns: str, slot: str | None, full: bool, force: bool, left_o
     from highwater.connectors.sources.json_lines import JsonLines
 
     name = "main" if file == Path("-") else file.name.partition(".")[0]
-    wanted = _wanted(ns, slot or name, full, force, left_out)
+    wanted = _wanted(ns, slot or name, full, force, left_out, opens)
     run = Import(stack_settings(*_PARTS), wanted)
 
     def imported(stream: IO[bytes]) -> None:
@@ -124,6 +130,7 @@ def jsonl(file: Path, ns: str, slot: str | None, full: bool, force: bool, left_o
 @_full
 @_force
 @_left_out
+@_open
 @_include
 @_url
 @json_option
@@ -137,6 +144,7 @@ def git(
     full: bool,
     force: bool,
     left_out: str,
+    opens: bool,
     include: tuple[str, ...],
     url: str | None,
     as_json: bool,
@@ -151,15 +159,15 @@ def git(
 
     context = click.get_current_context()
     if kind == "insights":
-        if ns or slot or full or force or include or url or left_out != COUNT:
-            names = "--ns, --slot, --full, --force, --left-out, --include and --url"
+        if ns or slot or full or force or opens or include or url or left_out != COUNT:
+            names = "--ns, --slot, --full, --force, --open, --left-out, --include and --url"
             raise click.UsageError(f"{names} need --as chunks", context)
         _publish_insights(Repository(folder, rev), channel, as_json=as_json)
         return
     if ns is None or channel is not None:
         raise click.UsageError("--as chunks needs --ns, and excludes --channel", context)
     repository = Repository(folder, rev)
-    wanted = _wanted(ns, slot or repository.name, full, force, left_out, lasts=True)
+    wanted = _wanted(ns, slot or repository.name, full, force, left_out, opens, lasts=True)
     origin = Commit(repository, patterns=include, url=url)
     Import(stack_settings(*_PARTS), wanted).run(str(folder), _with(origin), origin.identity, as_json=as_json)
 
@@ -172,6 +180,7 @@ def git(
 @_full
 @_force
 @_left_out
+@_open
 @click.option(
     "--pages", type=click.IntRange(min=1), default=_PAGES, show_default=True, help="Maximum number of pages of 100."
 )
@@ -195,6 +204,7 @@ def github(
     full: bool,
     force: bool,
     left_out: str,
+    opens: bool,
     pages: int,
     since: str | None,
     cursor: str | None,
@@ -218,7 +228,7 @@ def github(
     if since is not None and (cursor is not None or not KINDS[what].takes_since):
         raise click.UsageError(f"--since does not apply to {what}, nor with --cursor", context)
     since = None if since is None else _since(since)
-    wanted = _wanted(ns, slot or repository, full, force, left_out)
+    wanted = _wanted(ns, slot or repository, full, force, left_out, opens)
     settings = stack_settings(*_PARTS)
     url = api_url or API_URL
     limits: dict[str, Any] = {"pages_max": pages, "since": since, "cursor": cursor}
@@ -240,8 +250,10 @@ def _with(origin: Origin) -> UseOrigin:
     return use
 
 
-def _wanted(ns: str, slot: str, full: bool, force: bool, left_out: str, *, lasts: bool = False) -> ImportOptions:
-    wanted = ImportOptions(ns, slot, asks_full=full, forces=force, lasts=lasts, left_out=left_out)
+def _wanted(
+    ns: str, slot: str, full: bool, force: bool, left_out: str, opens: bool, *, lasts: bool = False
+) -> ImportOptions:
+    wanted = ImportOptions(ns, slot, asks_full=full, forces=force, lasts=lasts, left_out=left_out, opens=opens)
     wanted.check()
     return wanted
 

@@ -68,6 +68,7 @@ class ImportOptions:
     asks_full: bool = False
     forces: bool = False
     lasts: bool = False
+    opens: bool = False
     left_out: str = COUNT
 
     def check(self) -> None:
@@ -125,13 +126,30 @@ class AgeLimit:
 
 def age_limit_of(file: Path | None, options: ImportOptions, now_ms: int) -> AgeLimit | None:
     """Return the maximum age of a namespace by the local configuration; None if it has none or also finds older documents."""
-    from highwater.streams.chunks.passports import DAYS_MAX, TtlMode, load_passports
+    from highwater.streams.chunks.passports import DAYS_MAX, Given, TtlMode, load_passports
     from highwater.streams.chunks.scoring import DAY_MS
 
-    passport = load_passports(file).of(options.ns, is_lasting=options.lasts)
+    passport = load_passports(file).of(options.ns, Given(is_lasting=options.lasts))
     if passport.ttl_mode != TtlMode.FILTER or passport.ttl_days >= DAYS_MAX:
         return None
     return AgeLimit(options.ns, passport.ttl_days, now_ms - int(passport.ttl_days * DAY_MS))
+
+
+def is_open_to_questions(file: Path | None, options: ImportOptions) -> bool:
+    """Return whether answers may quote the documents by the local configuration and the options.
+
+    Raises:
+        click.UsageError: the namespace is to be opened, and its own table says that it is closed.
+    """
+    from highwater.streams.chunks.passports import Given, load_passports
+
+    is_open = load_passports(file).of(options.ns, Given(is_opened=options.opens)).is_open
+    if options.opens and not is_open:
+        why = (
+            f"--open cannot open {options.ns!r}: [namespaces.{options.ns}] in HIGHWATER_NAMESPACES sets is_open = false"
+        )
+        raise click.UsageError(why, click.get_current_context())
+    return is_open
 
 
 def _published_at(item: Whole | Piece | Fault) -> int | None:
@@ -157,6 +175,7 @@ class Import:
         self._origin: Origin | None = None
         self._submission: Submission | None = None
         self._is_interrupted = False
+        self._is_open = False
         self._life: AgeLimit | None = None
         self._left_out: list[dict[str, str]] = []
 
@@ -173,6 +192,7 @@ class Import:
             CommandFailedError: nothing could be read.
             UnavailableError: Kafka or the registry became unavailable; a repeated import sends what is missing.
         """
+        self._is_open = is_open_to_questions(self._settings.namespaces_file, self._options)
         with self._remembered(identity) as known:
             publisher = self._publish(known, use)
         self._faults.conclude()
@@ -206,8 +226,9 @@ class Import:
             topics[topic](event, TOPICS[topic].key_of(event))
 
         target = Target(
-            fresh_id(), wanted.ns, wanted.slot, asks_full=wanted.asks_full, forces=wanted.forces, lasts=wanted.lasts
-        )
+            fresh_id(), wanted.ns, wanted.slot, asks_full=wanted.asks_full, forces=wanted.forces, lasts=wanted.lasts,
+            opens=wanted.opens,
+        )  # fmt: skip
         begin = partial(Submission, target, hand_over, clock, report=self._report)
         try:
             with progress("importing", None) as bar:
@@ -304,8 +325,11 @@ class Import:
             "too_old": 0 if self._life is None else self._life.too_old,
             "left_out": dict(sorted(submission.left_out.items())),
             "left_out_parts": self._left_out,
+            "open": self._is_open,
             "positions": list(publisher.positions().values()),
         }
+        if self._options.opens and not submission.chunks:
+            warn(f"no chunk was published, so {target.ns!r} was not opened")
         if as_json:
             print_json(told)
         else:
@@ -337,6 +361,7 @@ def _tell(name: str, told: Mapping[str, Any], *, is_interrupted: bool) -> None:
     else:
         click.echo(f"imported {printable(name)} to {printable(told['ns'])}|{printable(told['slot'])}: {counts}")
         click.echo(f"  ingest {told['ingest_id']}")
+        click.echo(f"  {_who_may_ask(told)}")
     if told["too_old"]:
         click.echo(f"  not found, since they are too old: {told['too_old']:,}")
     for source_id in told["gone"]:
@@ -355,6 +380,15 @@ def _tell(name: str, told: Mapping[str, Any], *, is_interrupted: bool) -> None:
         click.echo(f"  pages {window['page_from']} to {window['page_to']}{printable(more)}")
     for position in told["positions"]:
         click.echo(f"  {position}")
+
+
+def _who_may_ask(told: Mapping[str, Any]) -> str:
+    if told["open"]:
+        return "questions: answers to every user may quote this"
+    return (
+        f"questions: no answer quotes this unless {printable(told['ns'])} is open; import again with --open to open it to every"
+        " user's questions"
+    )
 
 
 def _tell_left_out(told: Mapping[str, Any]) -> None:

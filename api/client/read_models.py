@@ -58,7 +58,7 @@ def _xy(place: Any) -> dict[str, Any]:
 
 
 # Lists parallel to the members, which are rows of their own in `members`.
-_OF_MEMBERS = ("confidences", "since", "positions")
+_OF_MEMBERS = ("confidences", "since", "arrived", "positions")
 
 
 def _clusters(document: Document) -> Iterator[dict[str, Any]]:
@@ -73,13 +73,14 @@ def _members(document: Document) -> Iterator[dict[str, Any]]:
         ids = one["insight_ids"]
         nothing = [None] * len(ids)
         parallel = zip(ids, *(one.get(name) or nothing for name in _OF_MEMBERS), strict=True)
-        for insight_id, confidence, since, place in parallel:
+        for insight_id, confidence, since, arrived, place in parallel:
             yield {
                 "cluster_id": one["cluster_id"],
                 "label": one["label"],
                 "insight_id": insight_id,
                 "confidence": confidence,
                 "since": since,
+                "arrived": arrived,
                 **_xy(place),
             }
     leaning = {
@@ -100,7 +101,11 @@ def _curations(document: Document) -> Iterator[dict[str, Any]]:
 
 def _feed(document: Document) -> Iterator[dict[str, Any]]:
     for one in document["items"]:
-        kept = {name: value for name, value in one.items() if name not in ("position", "entered", "representative")}
+        kept = {
+            name: value
+            for name, value in one.items()
+            if name not in ("position", "entered", "arrived", "representative")
+        }
         yield {
             **kept,
             "insight_ids": [insight["insight_id"] for insight in one.get("insights", ())],
@@ -158,7 +163,7 @@ READ_MODELS: Mapping[str, ReadModel] = {
         _members,
         schema_of(
             cluster_id=_TEXT, label=_TEXT, insight_id=_TEXT, confidence=_REAL, since=_WHOLE, x=_REAL, y=_REAL, leans_to=_TEXT,
-            leaning=_REAL,
+            leaning=_REAL, arrived=_WHOLE,
         ),
         "a user's insights with their cluster and place on the map; those in no cluster come last",
     ),

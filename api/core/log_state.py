@@ -49,10 +49,14 @@ class LogState:
         self._is_compared = False
         self._is_away = False
         self._given_again: dict[Place, LogRange] = {}  # offsets that the log gave to this process a second time
+        self._given: Mapping[Place, int] = {}  # one past the highest offset that it gave to this process then
         self._reading: asyncio.Task[None] | None = None
 
-    def note_given_again(self, place: Place, again: LogRange) -> None:
-        """Store before the next write that a log gave offsets a second time: it lost its tail."""
+    def note_given_again(self, place: Place, again: LogRange, given: Mapping[Place, int]) -> None:
+        """Store before the next write that a log gave offsets a second time: it lost its tail. And what it lost of other
+        partitions that this process wrote to (`given`: one past the highest offset of each).
+        """
+        self._given = given
         known = self._given_again.get(place, again)
         self._given_again[place] = LogRange(min(known.low, again.low), max(known.high, again.high))
         self.compare_again()
@@ -88,7 +92,7 @@ class LogState:
     async def _compare(self) -> None:
         noted, self._given_again = self._given_again, {}
         try:
-            await look(self._admin, self._pool(), _FOUND_BY, self._clock(), given_again=noted)
+            await look(self._admin, self._pool(), _FOUND_BY, self._clock(), self._given, given_again=noted)
         except (UnavailableError, asyncpg.PostgresError):
             self._is_compared = False
             self._given_again = noted | self._given_again

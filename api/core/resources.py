@@ -36,7 +36,7 @@ from highwater.schemas.jobs import (
 )
 from highwater.schemas.queries import PIPELINE_STAGE, QUERY_SUBMITTED, RUN_ARCHIVED, RUN_CONTROLLED, STAGE_REQUESTED
 from highwater.streams.checks import check_id
-from highwater.streams.chunks.passports import Passports
+from highwater.streams.chunks.passports import Given, Passports
 from highwater.streams.jobs.args import Args, IngestionArgs
 from highwater.streams.league.resources import resource_of
 
@@ -146,13 +146,13 @@ async def require_job_args(services: Services, principal: Principal, organizatio
 
 def is_open(passports: Passports, ns: str, row: Any) -> bool:
     """Return whether users may read a namespace: its passport allows it, and so does its row if it has one."""
-    return passports.of(ns).is_open and (row is None or bool(row["is_open"]))
+    if row is None:
+        return passports.of(ns).is_open
+    return passports.of(ns, Given(row["is_lasting"], row["is_opened"])).is_open and bool(row["is_open"])
 
 
 async def namespace_is_open(services: Services, ns: str) -> bool:
     """Read the row of a namespace and return whether users may read it."""
-    if not services.passports.of(ns).is_open:
-        return False
     found = await chunk_reads.namespace(services.database.require(), ns)
     return is_open(services.passports, ns, found.row)
 

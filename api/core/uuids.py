@@ -1,12 +1,13 @@
-"""The form of the ids of runs, jobs, decks and querying users.
+"""The form of the ids of runs, jobs and decks, and of users, who may have any other id as well.
 
-Invariant: they are UUIDs, stored in lower case with hyphens, so one run or user has one id.
+Invariant: UUIDs are stored in lower case with hyphens, so one run or user has one id.
 """
 
 from __future__ import annotations
 
 from highwater.api.core.errors import UnprocessableError
-from highwater.streams.checks import is_uuid
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.checks import check_id, is_uuid
 
 
 def canonical_uuid(name: str, text: str) -> str:
@@ -19,3 +20,19 @@ def canonical_uuid(name: str, text: str) -> str:
     if not is_uuid(lower):
         raise UnprocessableError(f"{name} is not a UUID", field=name)
     return lower
+
+
+def canonical_user(name: str, text: str) -> str:
+    """Return the id of a user: a UUID in lower case, any other id as it is.
+
+    Raises:
+        UnprocessableError: it is not a valid id; `name` is the field at fault.
+    """
+    lower = text.lower()
+    if is_uuid(lower):
+        return lower
+    try:
+        check_id(name, text)
+    except InvalidEventError as error:
+        raise UnprocessableError(str(error), field=name) from error
+    return text

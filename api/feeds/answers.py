@@ -28,9 +28,11 @@ class FeedInsight(TypedDict):
 
 class FeedItem(TypedDict):
     """A cluster as a feed shows it; `entered`: pairs of a cluster version and the number of members that entered then.
+    `arrived`: pairs of a version and the number of members that came into the user's data set then, into any cluster or none.
 
     `theme`: the theme of the cluster in this version; absent in a feed or version that an older release stored.
-    With `since`, `is_new` is true if the cluster is younger, and `new_count` is the number of insights that entered it later.
+    With `since`, `is_new` is true if the cluster is younger, and `new_count` is the number of its insights that arrived later;
+    insights that only moved into it are not counted.
     """
 
     cluster_id: str
@@ -43,6 +45,7 @@ class FeedItem(TypedDict):
     changed_version: int
     position: Place | None
     entered: NotRequired[list[list[int]]]
+    arrived: NotRequired[list[list[int]]]
     representative: FeedInsight | None
     insights: list[FeedInsight]
     is_new: NotRequired[bool]
@@ -74,6 +77,7 @@ class ClusterOfUser(TypedDict):
     summary: NotRequired[str]
     confidences: NotRequired[list[float]]
     since: NotRequired[list[int]]
+    arrived: NotRequired[list[int]]
     positions: NotRequired[list[Place]]
     position: NotRequired[Place]
     radius: NotRequired[float]
@@ -89,10 +93,11 @@ class ClusterOfUser(TypedDict):
 
 
 class OutsideClusters(TypedDict):
-    """Insights in no cluster, and where each is on the map; null: its vector is zero."""
+    """Insights in no cluster, where each is on the map (null: its vector is zero), and the version in which it arrived."""
 
     insight_ids: list[str]
     positions: list[Place | None]
+    arrived: NotRequired[list[int]]
 
 
 class DiedCluster(TypedDict):

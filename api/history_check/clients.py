@@ -7,7 +7,6 @@ writes the subscriptions of a user. So a check can say which write a read has se
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -48,8 +47,8 @@ class Names:
         return f"{self.run}-{client}"
 
     def asker(self, client: str) -> str:
-        """Return the user who submits queries; ids of these are UUIDs."""
-        return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self.run}/{client}"))
+        """Return the user who submits queries."""
+        return f"{self.run}-{client}-asks"
 
 
 class Client:

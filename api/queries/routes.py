@@ -27,7 +27,7 @@ from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, number_befor
 from highwater.api.core.plan_limits import require_plan_allows
 from highwater.api.core.resources import RUN, RUN_HISTORY
 from highwater.api.core.services import Services, Wired
-from highwater.api.core.uuids import canonical_uuid
+from highwater.api.core.uuids import canonical_user, canonical_uuid
 from highwater.api.queries.answers import QueriesOfUser, QueryCompleted, QueryFailed, QueryProcessing, QueryTimeline
 from highwater.api.queries.timeline import served_sources, timeline_document
 from highwater.connectors.queries import read_model as query_reads
@@ -98,7 +98,7 @@ async def _run_id(request_id: Annotated[str, Path(description="id returned by PO
 
 
 async def _listed_user(user: User) -> str:
-    return canonical_uuid("user_id", user)
+    return canonical_user("user_id", user)
 
 
 RunId = Annotated[str, Depends(_run_id)]
@@ -107,7 +107,7 @@ ListedUser = Annotated[str, Depends(_listed_user)]
 
 def named_user(called: Caller, user_id: str | None) -> str:
     """Return the asking user, by the one form of the id; errors as of `Caller.user`."""
-    return canonical_uuid("user_id", called.user(user_id))
+    return canonical_user("user_id", called.user(user_id))
 
 
 def request_id_of(user_id: str, key: str | None) -> str:

@@ -34,7 +34,7 @@ from highwater.api.core.restarts import (
     members_of,
 )
 from highwater.api.core.services import Services, Wired
-from highwater.api.core.uuids import canonical_uuid
+from highwater.api.core.uuids import canonical_user
 from highwater.api.queries.answers import QueryRestarts
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import FailedRun
@@ -155,7 +155,7 @@ async def _planned(services: Services, body: QueryRestartsRequest) -> Planned:
     if body.organization_id is not None:
         check_id("organization_id", body.organization_id)
     pool = services.database.require()
-    user_id = None if body.user_id is None else canonical_uuid("user_id", body.user_id)
+    user_id = None if body.user_id is None else canonical_user("user_id", body.user_id)
     span, only = body.span_ms(), body.request_ids
     read = await query_reads.failed_runs(pool, body.organization_id, user_id, span, LOOKED_AT_MAX + 1, request_ids=only)
     restart_filter = RestartFilter(body.reason, body.stage)

@@ -54,8 +54,7 @@ def _has_payer(visit: Visit) -> bool:
 
 
 def _may_ask(visit: Visit) -> bool:
-    user = visit.user or ""
-    return visit.may(queries.post_query) and _has_payer(visit) and is_uuid(user.lower())
+    return visit.may(queries.post_query) and _has_payer(visit)
 
 
 def _may_make_decks(visit: Visit) -> bool:

@@ -53,30 +53,34 @@ def feed(document: Document, *, since: int | None = None, deck: str | None = Non
         f"{''.join(cluster(item, since=since, deck=deck) for item in group)}</section>"
         for theme, group in groups.items()
     )
-    count = 0 if since is None else sum(1 for item in items if item["changed_version"] > since)
+    count = 0 if since is None else sum(1 for item in items if _new_count(item, since))
     among = f" in {counted(themes, 'theme')}" if themes else ""
     about = f"{counted(len(items), 'cluster')}{among} · Updated {moment(document['built_at'])}"
     return f'<p class="note">{about} <b class="new" data-news>{news(count)}</b></p>{listed}'
 
 
 def news(count: int) -> str:
-    """Return how many clusters have something new."""
+    """Return how many clusters have new insights."""
     return f"{count} with news since your last visit" if count else ""
 
 
 def mark(item: Document, since: int | None) -> str:
-    """Return what is new in a cluster since a version; empty: nothing."""
+    """Return what is new in a cluster since a version; empty: nothing. Insights that only moved make it changed, not new."""
     if since is None or item["changed_version"] <= since:
         return ""
-    if item["born_version"] > since:
+    count = _new_count(item, since)
+    if count == item["size"]:
         return "New"
-    count = sum(entered for version, entered in item.get("entered", ()) if version > since)
     return f"{count} new" if count else "Changed"
+
+
+def _new_count(item: Document, since: int) -> int:
+    return sum(count for version, count in item.get("arrived", ()) if version > since)
 
 
 def cluster(item: Document, *, since: int | None, deck: str | None) -> str:
     """Return one cluster, its insights folded."""
-    name, entered = item["cluster_id"], " ".join(f"{version}:{count}" for version, count in item.get("entered", ()))
+    name, arrived = item["cluster_id"], " ".join(f"{version}:{count}" for version, count in item.get("arrived", ()))
     facts = [counted(item["size"], "insight"), *(text(keyword) for keyword in item["keywords"][:6])]
     action = ""
     if deck is not None:
@@ -86,8 +90,8 @@ def cluster(item: Document, *, since: int | None, deck: str | None) -> str:
             f'<p><a href="{text(address)}">Make a deck<span class="hidden"> of {text(item["title"])}</span></a></p>'
         )
     return (
-        f'<article class="card" data-born="{item["born_version"]}" data-changed="{item["changed_version"]}" '
-        f'data-entered="{entered}"><h3>{text(item["title"])} <span class="new" data-new>{mark(item, since)}</span></h3>'
+        f'<article class="card" data-size="{item["size"]}" data-changed="{item["changed_version"]}" '
+        f'data-arrived="{arrived}"><h3>{text(item["title"])} <span class="new" data-new>{mark(item, since)}</span></h3>'
         f'<p class="said">{text(item["summary"])}</p><p><small>{" · ".join(facts)}</small></p>'
         f'<details id="c-{text(name)}"><summary>Latest insights<span class="hidden"> of {text(item["title"])}</span></summary>'
         f'<ul class="plain">{insights(item["insights"])}</ul></details>{action}</article>'

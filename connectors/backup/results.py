@@ -30,6 +30,7 @@ from highwater.streams.clock import to_datetime
 from highwater.streams.jobs.progress import ERROR, GENERATION_DONE, JOB_DONE
 from highwater.streams.jobs.states import JobStatus
 from highwater.streams.queries.states import ArchiveStatus, Status, stage_at
+from highwater.streams.queries.users import user_key
 
 SOURCE = "/restore"
 LOST_RUN = "its work was lost with the database, and is not repeated because it was paid for; submit it again"
@@ -146,7 +147,8 @@ class Results:
             self.loaded.add("runs", len(rows))
         ordinals: dict[str, int] = {}
         for event in told.runs.values():
-            ordinals[event["user_id"]] = max(event["ordinal"], ordinals.get(event["user_id"], 0))
+            key = user_key(event["user_id"])
+            ordinals[key] = max(event["ordinal"], ordinals.get(key, 0))
         await tx.execute(QUERIES["load_ordinals"], list(ordinals), list(ordinals.values()))
 
     def _run(self, event: Event, row: Row) -> tuple[tuple[Any, ...], list[OutboxRow]] | None:

@@ -12,6 +12,9 @@ SELECT what, n FROM (
     UNION ALL SELECT 'changed pages', count(*) FROM page_changes
 ) AS counted WHERE n > 0
 
+-- name: chaos_open_losses
+SELECT count(*) AS number FROM log_truncations WHERE repaired_at IS NULL
+
 -- How much of each there is, by the names of what was sent.
 -- name: chaos_stored
 SELECT (SELECT count(*) FROM insights) AS insights,

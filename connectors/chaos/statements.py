@@ -12,6 +12,7 @@ class Statements(TypedDict):
     """Each is the text of a statement."""
 
     chaos_unfinished: str
+    chaos_open_losses: str
     chaos_stored: str
     chaos_wrong: str
     chaos_rewind: str

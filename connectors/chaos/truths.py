@@ -37,6 +37,11 @@ async def unfinished(connection: Connection, admin: Admin) -> dict[str, int]:
     return found
 
 
+async def open_losses(connection: Connection) -> int:
+    """Return how many partitions wait for `highwater repair-log`."""
+    return int((await one_row(connection, QUERIES["chaos_open_losses"]))["number"])
+
+
 async def stored(connection: Connection) -> dict[str, int]:
     """Return how much of each kind is stored."""
     return {name: int(number) for name, number in (await one_row(connection, QUERIES["chaos_stored"])).items()}

@@ -1,26 +1,28 @@
 -- name: make_namespaces
 -- A namespace that nobody has asked is hot only where no searches at all are needed for it.
 INSERT INTO chunk_namespaces (ns, half_life_days, ttl_days, ttl_mode, alpha, beta, hot_days, hot_queries_per_day, removal,
-                              grace_days, archives_cold, is_open, text_share, is_lasting, is_hot, created_at)
+                              grace_days, archives_cold, is_open, text_share, is_lasting, is_opened, is_hot, created_at)
 SELECT p.*, p.hot_queries_per_day <= 0, $14
 FROM unnest($1::text[], $2::float8[], $3::float8[], $4::text[], $5::float8[], $6::float8[], $7::float8[], $8::float8[],
-            $9::text[], $10::float8[], $11::boolean[], $12::boolean[], $13::float8[], $15::boolean[])
+            $9::text[], $10::float8[], $11::boolean[], $12::boolean[], $13::float8[], $15::boolean[], $16::boolean[])
      AS p (ns, half_life_days, ttl_days, ttl_mode, alpha, beta, hot_days, hot_queries_per_day, removal, grace_days,
-           archives_cold, is_open, text_share, is_lasting)
+           archives_cold, is_open, text_share, is_lasting, is_opened)
 ON CONFLICT (ns) DO NOTHING
 RETURNING ns
 
 -- name: lock_namespaces
-SELECT ns, is_lasting FROM chunk_namespaces ORDER BY ns FOR UPDATE
+SELECT ns, is_lasting, is_opened FROM chunk_namespaces ORDER BY ns FOR UPDATE
 
--- Documents were given to these namespaces. $1 namespaces, $2 the ages in days at which their chunks are cold from now on
--- name: let_namespaces_last
-WITH held AS MATERIALIZED (
-    SELECT ns FROM chunk_namespaces WHERE ns = ANY ($1::text[]) AND NOT is_lasting ORDER BY ns FOR UPDATE
-)
-UPDATE chunk_namespaces AS n SET is_lasting = true, ttl_days = l.ttl_days
-FROM held JOIN unnest($1::text[], $2::float8[]) AS l (ns, ttl_days) USING (ns)
-WHERE n.ns = held.ns
+-- name: hold_namespaces
+SELECT ns, is_lasting, is_opened FROM chunk_namespaces WHERE ns = ANY ($1::text[]) ORDER BY ns FOR UPDATE
+
+-- What events gave to held namespaces: $1 their names, $2 whether they hold documents, $3 whether they were opened, $4 the ages in
+-- days at which their chunks are cold from now on, $5 whether answers may quote them.
+-- name: give_namespaces
+UPDATE chunk_namespaces AS n SET is_lasting = g.is_lasting, is_opened = g.is_opened, ttl_days = g.ttl_days, is_open = g.is_open
+FROM unnest($1::text[], $2::boolean[], $3::boolean[], $4::float8[], $5::boolean[])
+    AS g (ns, is_lasting, is_opened, ttl_days, is_open)
+WHERE n.ns = g.ns
 
 -- name: align_namespaces
 UPDATE chunk_namespaces AS n

@@ -1,7 +1,7 @@
 -- What the sinks of chunks read and store. Locked in this order: namespaces, sources, ingests; each in the order of their names.
 
 -- name: chunk_namespaces_of
-SELECT ns, dimensions, is_hot, hot_days, is_lasting FROM chunk_namespaces WHERE ns = ANY ($1::text[])
+SELECT ns, dimensions, is_hot, hot_days, is_lasting, is_opened FROM chunk_namespaces WHERE ns = ANY ($1::text[])
 
 -- A namespace without a length of vectors is given one by whoever holds it.
 -- name: hold_namespaces_without_dimensions

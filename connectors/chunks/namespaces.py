@@ -7,7 +7,7 @@ the condition, in one statement with its copy in the archive; so repeated or con
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from highwater.connectors.chunks.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection, Row
 from highwater.schemas.chunks import NamespaceRated
 from highwater.streams.chunks.history import FORMER_MS
-from highwater.streams.chunks.passports import Passports, Removal
+from highwater.streams.chunks.passports import Given, Passports, Removal
 from highwater.streams.clock import to_datetime
 from highwater.streams.telemetry import get_log
 
@@ -26,43 +26,45 @@ _log = get_log("namespaces")
 COLD_COUNT_MAX = 100_000
 
 
-async def ensure_passports(
-    tx: Connection, names: Iterable[str], passports: Passports, now_ms: int, lasting: Collection[str] = ()
-) -> None:
-    """Create missing rows of namespaces; one that no file names is logged once.
-
-    `lasting` are those that were given documents.
-    """
-    wanted = {ns: ns in lasting for ns in sorted(set(names))}
-    if not wanted:
+async def ensure_passports(tx: Connection, given: Mapping[str, Given], passports: Passports, now_ms: int) -> None:
+    """Create missing rows of namespaces with what events gave them; one that no file names is logged once."""
+    if not given:
         return
-    columns = _columns(wanted, passports)
-    made = await tx.fetch(QUERIES["make_namespaces"], *columns, to_datetime(now_ms), list(wanted.values()))
+    wanted = dict(sorted(given.items()))
+    columns, at = _columns(wanted, passports), to_datetime(now_ms)
+    made = await tx.fetch(QUERIES["make_namespaces"], *columns, at, *_given_columns(wanted))
     for row in made:
         if row["ns"] not in passports.named:
             _log.warning("namespace_unknown", ns=row["ns"], effect="using the passport [default]")
 
 
-async def let_last(tx: Connection, names: Collection[str], passports: Passports) -> None:
-    """Let namespaces that were given documents keep them without an end, unless their passports say otherwise."""
-    wanted = sorted(names)
-    lives = [passports.of(ns, is_lasting=True).ttl_days for ns in wanted]
-    await tx.execute(QUERIES["let_namespaces_last"], wanted, lives)
+async def store_given(tx: Connection, given: Mapping[str, Given], passports: Passports) -> None:
+    """Store what events gave to namespaces, with what their passports are for it and for what was given before."""
+    rows = await tx.fetch(QUERIES["hold_namespaces"], list(given))
+    wanted = {row["ns"]: Given(row["is_lasting"], row["is_opened"]) | given[row["ns"]] for row in rows}
+    of = [passports.of(ns, one) for ns, one in wanted.items()]
+    lives, are_open = [one.ttl_days for one in of], [one.is_open for one in of]
+    await tx.execute(QUERIES["give_namespaces"], list(wanted), *_given_columns(wanted), lives, are_open)
 
 
 async def align_passports(tx: Connection, passports: Passports, now_ms: int) -> list[str]:
     """Update all rows to the configuration; return the names of changed ones."""
-    names = {row["ns"]: row["is_lasting"] for row in await tx.fetch(QUERIES["lock_namespaces"])}
+    rows = await tx.fetch(QUERIES["lock_namespaces"])
+    names = {row["ns"]: Given(row["is_lasting"], row["is_opened"]) for row in rows}
     if not names:
         return []
     changed = await tx.fetch(QUERIES["align_namespaces"], *_columns(names, passports), to_datetime(now_ms))
     return sorted(row["ns"] for row in changed)
 
 
-def _columns(names: Mapping[str, bool], passports: Passports) -> list[list[Any]]:
-    """Return the columns of namespaces; for each whether it holds documents."""
-    rows = ((ns, *astuple(passports.of(ns, is_lasting=is_lasting))) for ns, is_lasting in names.items())
+def _columns(names: Mapping[str, Given], passports: Passports) -> list[list[Any]]:
+    """Return the columns of namespaces."""
+    rows = ((ns, *astuple(passports.of(ns, given))) for ns, given in names.items())
     return list(map(list, zip(*rows, strict=True)))
+
+
+def _given_columns(names: Mapping[str, Given]) -> tuple[list[bool], list[bool]]:
+    return [one.is_lasting for one in names.values()], [one.is_opened for one in names.values()]
 
 
 async def store_ratings(tx: Connection, events: Collection[NamespaceRated]) -> list[str]:

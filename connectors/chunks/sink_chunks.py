@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import TypeAlias
 
 from highwater.connectors.chunks import store
-from highwater.connectors.chunks.namespaces import ensure_passports, let_last
+from highwater.connectors.chunks.namespaces import ensure_passports, store_given
 from highwater.connectors.chunks.store import Namespace, Planned, SourceKey
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Handler, ProcessContext
@@ -41,7 +41,7 @@ from highwater.schemas.chunks import (
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position
 from highwater.streams.chunks.identity import content_hash
-from highwater.streams.chunks.passports import Passports
+from highwater.streams.chunks.passports import NOTHING_GIVEN, Given, Passports
 from highwater.streams.chunks.scoring import age_days
 from highwater.streams.chunks.states import Temperature
 from highwater.streams.chunks.upserts import (
@@ -73,7 +73,7 @@ class _Batch:
 
     submitted: list[Submitted] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
-    lasts: bool = False
+    given: Given = NOTHING_GIVEN
     positions: dict[str, Position] = field(default_factory=dict)
 
 
@@ -127,15 +127,18 @@ class ChunksSink(Handler[Said, Prepared]):
         self, tx: Connection, batches: Mapping[SourceKey, _Batch], now_ms: int
     ) -> dict[str, Namespace]:
         """Return the namespaces of a batch, created if missing; locked where the batch may bring the first vector."""
-        names = {key.ns for key in batches}
-        lasting = {key.ns for key, batch in batches.items() if batch.lasts}
+        given: dict[str, Given] = {}
+        for key, batch in batches.items():
+            given[key.ns] = given.get(key.ns, NOTHING_GIVEN) | batch.given
+        names = set(given)
         found = await store.namespaces_of(tx, names)
         if len(found) < len(names):
-            await ensure_passports(tx, names - set(found), self._passports, now_ms, lasting)
+            missing = {ns: one for ns, one in given.items() if ns not in found}
+            await ensure_passports(tx, missing, self._passports, now_ms)
             found = await store.namespaces_of(tx, names)
-        first_lasting = {ns for ns in lasting if not found[ns].is_lasting}
-        if first_lasting:
-            await let_last(tx, first_lasting, self._passports)
+        now_given = {ns: found[ns].given | one for ns, one in given.items()}
+        if more := {ns: one for ns, one in now_given.items() if one != found[ns].given}:
+            await store_given(tx, more, self._passports)
         first = {
             key.ns
             for key, batch in batches.items()
@@ -236,7 +239,7 @@ def _prepared(events: Sequence[Event[Said]]) -> Prepared:
             batch = batches[key] = _Batch()
         if submitted := event.of(CHUNK_SUBMITTED):
             batch.submitted.append(_submitted(key, record, submitted, refusal))
-            batch.lasts = batch.lasts or submitted["lasts"]
+            batch.given |= Given(submitted["lasts"], submitted["opens"])
         elif finished := event.of(INGEST_FINISHED):
             batch.ends.append(_end(record, finished))
         batch.positions[value["ingest_id"]] = record.position

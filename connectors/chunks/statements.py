@@ -64,7 +64,8 @@ class Statements(TypedDict):
     chunk_lifecycle_read: str
     make_namespaces: str
     lock_namespaces: str
-    let_namespaces_last: str
+    hold_namespaces: str
+    give_namespaces: str
     align_namespaces: str
     rate_namespaces: str
     namespaces_to_sweep: str

@@ -19,6 +19,7 @@ from highwater.connectors.postgres.pool import Connection, Row
 from highwater.connectors.redaction import Withdrawn
 from highwater.schemas.chunks import IngestReported
 from highwater.schemas.positions import Position
+from highwater.streams.chunks.passports import NOTHING_GIVEN, Given
 from highwater.streams.chunks.upserts import Failure, Ingest, Plan, Source, Stored, Submitted, Write
 from highwater.streams.clock import to_datetime
 
@@ -43,7 +44,7 @@ class Namespace(NamedTuple):
     dimensions: int | None
     is_hot: bool
     hot_days: float
-    is_lasting: bool = False
+    given: Given = NOTHING_GIVEN
 
 
 class Ended(NamedTuple):
@@ -78,7 +79,12 @@ class Planned(NamedTuple):
 async def namespaces_of(tx: Connection, names: Collection[str]) -> dict[str, Namespace]:
     """Return the namespaces that exist."""
     rows = await tx.fetch(QUERIES["chunk_namespaces_of"], list(names))
-    return {row["ns"]: Namespace(row["dimensions"], row["is_hot"], row["hot_days"], row["is_lasting"]) for row in rows}
+    return {
+        row["ns"]: Namespace(
+            row["dimensions"], row["is_hot"], row["hot_days"], Given(row["is_lasting"], row["is_opened"])
+        )
+        for row in rows
+    }
 
 
 async def hold_without_dimensions(tx: Connection, names: Collection[str]) -> None:

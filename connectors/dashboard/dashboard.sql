@@ -36,7 +36,7 @@ ORDER BY d.built_at DESC, d.key LIMIT $2
 
 -- $1: of this user only (null: all), $2 how many
 -- name: dashboard_runs
-SELECT id::text AS request_id, user_id::text AS user_id, left(user_query, 200) AS query, status, archive_status, error,
+SELECT id::text AS request_id, coalesce(user_text_id, user_id::text) AS user_id, left(user_query, 200) AS query, status, archive_status, error,
        position, created_at, completed_at
 FROM pipeline_runs WHERE $1::uuid IS NULL OR user_id = $1::uuid
 ORDER BY created_at DESC LIMIT $2

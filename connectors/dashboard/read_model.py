@@ -14,6 +14,7 @@ import asyncpg
 from highwater.connectors.dashboard.statements import QUERIES
 from highwater.connectors.postgres.pool import fetched
 from highwater.streams.clock import to_ms
+from highwater.streams.queries.users import user_key
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 Row: TypeAlias = dict[str, Any]
@@ -82,7 +83,7 @@ async def runs(pool: Pool, user_id: str | None, limit: int) -> list[Row]:
     Raises:
         UnavailableError: PostgreSQL is unavailable.
     """
-    return await _fetch(pool, QUERIES["dashboard_runs"], user_id, limit)
+    return await _fetch(pool, QUERIES["dashboard_runs"], None if user_id is None else user_key(user_id), limit)
 
 
 async def jobs(pool: Pool, user_id: str | None, limit: int) -> list[Row]:

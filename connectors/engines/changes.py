@@ -12,13 +12,13 @@ WorkT_co = TypeVar("WorkT_co", bound=Work, covariant=True)
 
 
 class Call(NamedTuple):
-    """A call of the language model that is about to be made; `prompt_ids` and `user_id` belong to a query's."""
+    """A call of the language model that is about to be made; `prompt_ids` and `user_key` belong to a query's."""
 
     stage: str
     attempt: int
     model: str
     prompt_ids: tuple[int, ...] = ()
-    user_id: str | None = None
+    user_key: str | None = None
 
 
 class Change(Protocol[WorkT_co]):
@@ -48,7 +48,7 @@ def call_begins(changes: Sequence[Change[Any]]) -> list[CallBegin]:
             change.after.id,
             change.call.stage,
             change.call.attempt,
-            change.call.user_id,
+            change.call.user_key,
             change.call.model,
             change.call.prompt_ids,
             change.now_ms,

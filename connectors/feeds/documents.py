@@ -76,16 +76,16 @@ def feed_news(payload: bytes, since: int) -> FeedNews | None:
     """Return the items of a stored document whose clusters changed after version `since`; None if it does not show
     this.
 
-    Each shows whether the cluster `is_new` and how many insights entered it, `new_count`; as `tracking.new_since` does.
+    Each shows whether the cluster `is_new` and how many of its insights are, `new_count`; as `tracking.new_since` does.
     """
     document = orjson.loads(payload)
-    if not all("entered" in item for item in document["items"]):
+    if not all("arrived" in item for item in document["items"]):
         return None
     items = [
         {
             **item,
             "is_new": item["born_version"] > since,
-            "new_count": sum(count for version, count in item["entered"] if version > since),
+            "new_count": sum(count for version, count in item["arrived"] if version > since),
         }
         for item in document["items"]
         if item["changed_version"] > since
@@ -109,6 +109,7 @@ def feed_cluster(stored: dict[str, Any], version: int, insights: ClusterInsights
         size=int(stored.get("size") or 0),
         insights=insights.insights,
         since=dict(zip(tracked.insight_ids, tracked.since, strict=True)),
+        arrived=tracked.arrived,
         born_version=tracked.born_version,
         changed_version=tracked.changed_version,
         position=None if x_y is None else (x_y[0], x_y[1]),

@@ -53,7 +53,8 @@ class FeedInsight:
 class FeedCluster:
     """A cluster with its representative insights, newest first.
 
-    `since`: for each member the version in which it entered the cluster. `summary` "": extracted from the insights.
+    `since`: for each member the version in which it entered the cluster; `arrived`: those in which they came into the data
+    set. `summary` "": extracted from the insights.
     `theme` "": a version from before themes. `written_version` 0: no model wrote title and summary.
     """
 
@@ -64,6 +65,7 @@ class FeedCluster:
     size: int
     insights: tuple[FeedInsight, ...]
     since: Mapping[str, int]
+    arrived: tuple[int, ...]
     born_version: int
     changed_version: int
     position: tuple[float, float] | None
@@ -105,7 +107,8 @@ class FeedWriter:
 def extractive_item(cluster: FeedCluster) -> dict[str, Any]:
     """Return the item of a cluster, with its stored words or words of its own texts.
 
-    `entered` counts its members by the version in which they entered it, oldest first: `since` is answered from it.
+    `entered` counts its members by the version in which they entered it, `arrived` by that in which they came into the data
+    set, oldest first: `?since=` is answered from the latter.
     """
     representative = next((i for i in cluster.insights if i.is_representative), None)
     if representative is None and cluster.insights:
@@ -121,6 +124,7 @@ def extractive_item(cluster: FeedCluster) -> dict[str, Any]:
         "changed_version": cluster.changed_version,
         "position": cluster.position,
         "entered": sorted(Counter(cluster.since.values()).items()),
+        "arrived": sorted(Counter(cluster.arrived).items()),
         "representative": None if representative is None else _shown(representative, cluster.since),
         "insights": [_shown(insight, cluster.since) for insight in cluster.insights[:INSIGHTS_SHOWN]],
     }

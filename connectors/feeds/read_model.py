@@ -23,14 +23,14 @@ from highwater.schemas.positions import Position
 from highwater.streams.clock import to_ms, to_ms_or_none
 from highwater.streams.feeds.repeats import Stored
 from highwater.streams.feeds.rules import UserFacts, facts_of_row
-from highwater.streams.feeds.tracking import ChangeKind, TrackedCluster, new_since
+from highwater.streams.feeds.tracking import ChangeKind, StoredCluster, new_since
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 # The expiry of what does not expire; a stored document always has an earlier one.
 NEVER_MS = 2**52
 # The form of a feed document's items. A document of another form is rebuilt as soon as it is read; 1: items have
-# `since`.
-FEED_FORM = 1
+# `since`; 2: `arrived`.
+FEED_FORM = 2
 # The place of an event in a cluster's history: its version, and the index of its kind within one version (from 1).
 EventPlace: TypeAlias = tuple[int, int]
 LIFE_START: EventPlace = (0, 0)
@@ -283,18 +283,17 @@ def has_all_changes(changes: ClustersSince, since: int) -> bool:
     return since >= min(changes.found.cluster_version, changes.told_since or 0)
 
 
-def tracked_cluster(stored: Mapping[str, Any], version: int) -> TrackedCluster:
+def tracked_cluster(stored: Mapping[str, Any], version: int) -> StoredCluster:
     """Return a stored cluster with its history; one from before clusters had an identity began with its version."""
-    ids = tuple(stored["insight_ids"])
+    name, ids = stored["cluster_id"], tuple(stored["insight_ids"])
     if "since" not in stored:
-        return TrackedCluster(stored["cluster_id"], ids, (version,) * len(ids), version, version)
-    return TrackedCluster(
-        stored["cluster_id"], ids, tuple(stored["since"]), stored["born_version"], stored["changed_version"]
-    )
+        return StoredCluster(name, ids, (version,) * len(ids), version, version, (version,) * len(ids))
+    since, arrived = tuple(stored["since"]), tuple(stored.get("arrived") or stored["since"])
+    return StoredCluster(name, ids, since, stored["born_version"], stored["changed_version"], arrived)
 
 
 def unread_clusters(found: Clusters, since: int) -> list[dict[str, Any]]:
-    """Return the clusters of a version that changed after version `since`, each with its new members."""
+    """Return the clusters of a version that changed after version `since`, each with its insights that are new."""
     stored = found.clusters or []
     unread = {
         one.cluster_id: one for one in new_since((tracked_cluster(c, found.cluster_version) for c in stored), since)

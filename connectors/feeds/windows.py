@@ -37,7 +37,7 @@ Kind: TypeAlias = tuple[str, int]
 _TEXT_CHARACTERS = 2_000
 
 # Fields of clusters that later releases added.
-_LATER = frozenset({"theme", "label_by"})
+_LATER = frozenset({"theme", "label_by", "arrived"})
 
 HISTORY_COLUMNS = (
     "user_id", "cluster_id", "cluster_version", "kind", "label", "size", "previous_size", "joined", "arrived", "left",
@@ -150,7 +150,11 @@ def last_version_of(row: Mapping[str, Any] | None, basis_id: str) -> LastVersion
     outside = orjson.loads(row["outside"])
     return LastVersion(
         clusters=tuple(_cluster_of(one) for one in orjson.loads(row["clusters"])),
-        outside=Outside(tuple(outside["insight_ids"]), tuple(_place(one) for one in outside["positions"])),
+        outside=Outside(
+            tuple(outside["insight_ids"]),
+            tuple(_place(one) for one in outside["positions"]),
+            tuple(outside.get("arrived") or (0,) * len(outside["insight_ids"])),
+        ),
         neighbours=row["neighbours"] if row["basis_id"] == basis_id else None,
         found=None if row["found"] is None else _found_of(orjson.loads(row["found"])),
     )
@@ -185,10 +189,11 @@ def is_same(
 
 
 def _cluster_of(stored: Mapping[str, Any]) -> Cluster:
-    # A version that an older release stored has no themes, and its labels have no author.
+    # A version that an older release stored has no themes, its labels have no author, and when its insights arrived is unknown.
     values = {one.name: stored[one.name] for one in fields(Cluster) if one.name in stored or one.name not in _LATER}
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return Cluster(**{**values, "positions": tuple((x, y) for x, y in stored["positions"])})
+    positions = tuple((x, y) for x, y in stored["positions"])
+    return Cluster(**{"arrived": tuple(stored["since"]), **values, "positions": positions})
 
 
 def _place(stored: Sequence[float] | None) -> tuple[float, float] | None:

@@ -135,6 +135,7 @@ def _submitted(
             "embedding": None,
             "published_at": None,
             "lasts": True,
+            "opens": False,
         }
         for number, chunk in enumerate(chunks, start=first)
     ]

@@ -62,9 +62,11 @@ class AsyncProducer:
         *,
         client_id: str,
         linger_ms: int = 1,
-        on_given_again: Callable[[Place, LogRange], None] | None = None,
+        on_given_again: Callable[[Place, LogRange, Mapping[Place, int]], None] | None = None,
     ) -> None:
-        """`on_given_again` is called when a log gives an offset a second time, with the range from it to one past the highest."""
+        """`on_given_again` is called when a log gives an offset a second time: with the range from it to one past the highest,
+        and one past the highest offset of every partition that this producer wrote to.
+        """
         self._settings = {
             **client,
             "client.id": client_id,
@@ -157,7 +159,7 @@ class AsyncProducer:
         self._given[place] = max(given, taken.offset + 1)
         is_again = 0 <= taken.offset < given
         if is_again and self._on_given_again is not None:
-            self._on_given_again(place, LogRange(taken.offset, given))
+            self._on_given_again(place, LogRange(taken.offset, given), dict(self._given))
         return is_again
 
     async def publish(

@@ -18,12 +18,12 @@ from highwater.streams.clock import to_datetime
 
 
 class CallBegin(NamedTuple):
-    """A call that is about to be made, with its prompts; `user_id` None: it does not belong to a query."""
+    """A call that is about to be made, with its prompts; `user_key` None: it does not belong to a query."""
 
     run_id: str
     stage: str
     attempt: int
-    user_id: str | None
+    user_key: str | None
     model: str
     prompt_ids: tuple[int, ...]
     started_ms: int

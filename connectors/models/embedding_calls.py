@@ -17,10 +17,10 @@ from highwater.streams.models.costs import Prices
 
 
 class Work(NamedTuple):
-    """A run or a job that needs a vector; `user_id` of a query's user, None for a job."""
+    """A run or a job that needs a vector; `user_key` of a query's user, None for a job."""
 
     id: str
-    user_id: str | None
+    user_key: str | None
 
 
 class CountedEmbedder:

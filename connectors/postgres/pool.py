@@ -73,6 +73,10 @@ CONFLICT = (
 _FAULTS_OF_DATA = frozenset({"22", "23"})
 
 
+class StatementTimeoutError(TimeoutError):
+    """A statement got no answer within its time; on a busy machine one of fewer rows may get one."""
+
+
 # Decides whether a new connection may be used; raises an error of `AWAY` if not.
 Admit: TypeAlias = "Callable[[Connection], Awaitable[None]]"
 
@@ -252,9 +256,9 @@ async def _closed_when_silent(connection: Connection) -> AsyncIterator[None]:
     """Close the connection if a statement got no answer in time: a rollback or a reset would get none either."""
     try:
         yield
-    except TimeoutError:
+    except TimeoutError as error:
         connection.terminate()
-        raise
+        raise StatementTimeoutError("a statement got no answer within its time") from error
 
 
 async def fetched(

@@ -27,6 +27,7 @@ from highwater.streams.models.retries import Failure, GiveUp
 from highwater.streams.queries.analysis import finds_context
 from highwater.streams.queries.runs import Run, captured, failed, failed_event
 from highwater.streams.queries.states import Stage, Status
+from highwater.streams.queries.users import user_key
 from highwater.streams.telemetry import (
     QUERIES_FENCED,
     QUERY_CONTEXT_CHARACTERS,
@@ -122,7 +123,7 @@ class QueryEngine(Engine[Run, Change]):
 
     async def _begin(self, run: Run, ask: Ask) -> Run:
         """Store the input of the call (R1.21), and that it is made."""
-        call = Call(ask.call.stage, ask.run.attempt, ask.call.model, ask.prompt_ids, ask.run.user_id)
+        call = Call(ask.call.stage, ask.run.attempt, ask.call.model, ask.prompt_ids, user_key(ask.run.user_id))
         return await self._store(Change(run, (ask.run,), self._clock(), call=call))
 
     async def _go_on_at_once(self, run: Run, stage: Stage, sent: Sent[Concluded]) -> Run | None:

@@ -23,9 +23,9 @@ from highwater.schemas.codec import Codec
 from highwater.schemas.jobs import USAGE_RECORDED
 from highwater.schemas.positions import Cause, parse_position
 from highwater.schemas.queries import PIPELINE_STAGE, RUN_ARCHIVED
-from highwater.streams.checks import is_uuid
 from highwater.streams.queries.runs import UPDATE, Run, archived_event, failed, stage_event
 from highwater.streams.queries.states import TERMINAL, ArchiveStatus, Status
+from highwater.streams.queries.users import user_key
 
 _SOURCE, ERASED = "/connectors/sinks/users", "the user was erased"
 _BEFORE_CALLS = (QUERIES["erase_raw_logs"], QUERIES["erase_memories"])
@@ -33,20 +33,17 @@ _AFTER_CALLS = (QUERIES["erase_run_events"], QUERIES["erase_runs"])
 
 
 async def erase_queries(tx: Connection, codec: Codec, erased: Mapping[str, Cause], now_ms: int) -> None:
-    """Erase users in the transaction of their erasures (`erased`: user to event), under its locks, and publish it.
-
-    Users of other subsystems may have any id; only a UUID can have sent a query.
-    """
-    users = sorted(user_id for user_id in erased if is_uuid(user_id))
-    if not users:
+    """Erase users in the transaction of their erasures (`erased`: user to event), under its locks, and publish it."""
+    if not erased:
         return
-    rows = await tx.fetch(QUERIES["runs_to_erase"], users, [erased[user_id].arrived_ms for user_id in users])
+    keys = [user_key(user_id) for user_id in erased]
+    rows = await tx.fetch(QUERIES["runs_to_erase"], keys, [cause.arrived_ms for cause in erased.values()])
     runs = sorted(map(run_of, rows), key=lambda run: (run.user_id, run.ordinal))
     held = [run for run in runs if not run.released]
     usages = await counting.count(tx, held, now_ms)
     if runs:
         await _erase_runs(tx, [run.id for run in runs])
-    await tx.execute(QUERIES["erase_query_users"], users)
+    await tx.execute(QUERIES["erase_query_users"], keys, list(erased))
     await outbox.add(tx, [_ended(codec, run, erased[run.user_id], now_ms) for run in held])
     used = [(usages[run.id], parse_position(erased[run.user_id].position)) for run in held if run.id in usages]
     await outbox.add(tx, [OutboxFactory(codec, _SOURCE).row(USAGE_RECORDED, usage, now_ms, at) for usage, at in used])

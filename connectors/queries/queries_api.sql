@@ -1,15 +1,15 @@
 -- What the API asks of the pipeline of queries: where runs stand, how they went, the prompts.
 
 -- name: run_read
-SELECT id::text AS request_id, user_id::text AS user_id, organization_id, user_query, status, archive_status, revision,
-       redactions, final_answer, sources, error, position, caused_by,
+SELECT id::text AS request_id, coalesce(user_text_id, user_id::text) AS user_id, organization_id, user_query, status, archive_status,
+       revision, redactions, final_answer, sources, error, position, caused_by,
        analysis_result IS NOT NULL AS has_analysis, final_context_payload IS NOT NULL AS has_context
 FROM pipeline_runs WHERE id = $1
 
 -- A run with its events and its calls of the language model, in one snapshot. Times in ms since 1970.
 -- name: run_timeline_read
-SELECT r.id::text AS request_id, r.user_id::text AS user_id, r.user_query, r.status, r.archive_status, r.revision, r.redactions, r.error,
-       r.sources, r.position, r.caused_by, r.restarted_from::text AS restarted_from, r.created_at, r.updated_at, r.completed_at,
+SELECT r.id::text AS request_id, coalesce(r.user_text_id, r.user_id::text) AS user_id, r.user_query, r.status, r.archive_status, r.revision,
+       r.redactions, r.error, r.sources, r.position, r.caused_by, r.restarted_from::text AS restarted_from, r.created_at, r.updated_at, r.completed_at,
        (SELECT json_agg(json_build_object(
             'position', e.position, 'status', e.status, 'archive_status', e.archive_status, 'operation', e.operation,
             'attempt', e.attempt, 'revision', e.revision, 'error', e.error,
@@ -23,17 +23,17 @@ SELECT r.id::text AS request_id, r.user_id::text AS user_id, r.user_query, r.sta
         FROM llm_calls AS c WHERE c.run_id = r.id) AS calls
 FROM pipeline_runs AS r WHERE r.id = $1
 
--- $1 the user, $2 the place before which the page begins, $3 how many
+-- $1 the key of the user, $2 the place before which the page begins, $3 how many
 -- name: runs_of_user_read
 SELECT id::text AS request_id, ordinal, user_query, status, archive_status, error, restarted_from::text AS restarted_from,
        position, created_at, completed_at
 FROM pipeline_runs WHERE user_id = $1 AND ordinal < $2 ORDER BY ordinal DESC LIMIT $3
 
 -- Failed runs, the last to fail first, that nobody cancelled and of which no other was made: a restarted one comes behind it in its
--- user's order. $1 of this organization and $2 of this user only (null: of all), failed from $3 and before $4; $5 how many;
+-- user's order. $1 of this organization and $2 of the user with this key only (null: of all), failed from $3 and before $4; $5 how many;
 -- $6 these runs alone (null: all).
 -- name: failed_runs_read
-SELECT r.id::text AS request_id, r.user_id::text AS user_id, r.organization_id, r.user_query, r.error,
+SELECT r.id::text AS request_id, coalesce(r.user_text_id, r.user_id::text) AS user_id, r.organization_id, r.user_query, r.error,
        r.analysis_result IS NOT NULL AS has_analysis, r.final_context_payload IS NOT NULL AS has_context,
        coalesce(r.completed_at, r.updated_at) AS failed_at
 FROM pipeline_runs AS r
@@ -53,7 +53,7 @@ FROM llm_calls WHERE started_at >= $1 AND user_id IS NOT NULL AND outcome = 'ans
 
 -- What came of runs that have ended.
 -- name: run_answers_read
-SELECT id::text AS request_id, user_id::text AS user_id, final_answer FROM pipeline_runs
+SELECT id::text AS request_id, coalesce(user_text_id, user_id::text) AS user_id, final_answer FROM pipeline_runs
 WHERE id = ANY($1::uuid[]) AND status = 'COMPLETED'
 
 -- The prompts in force.

@@ -1,11 +1,11 @@
 -- What the sinks of queries store. Rows of users are locked before rows of runs, each in the order of ids.
 
--- A user who was erased goes on where the order ended: a place is never given twice.
+-- A user who was erased goes on where the order ended: a place is never given twice. $1 keys of users, $2 their ids
 -- name: ensure_query_users
 INSERT INTO query_users (user_id, last_ordinal)
-SELECT u.user_id, COALESCE(e.last_ordinal, 0) FROM unnest($1::uuid[]) AS u (user_id)
-LEFT JOIN user_erasures AS e ON e.user_hash = sha256(convert_to(u.user_id::text, 'UTF8'))
-ORDER BY u.user_id
+SELECT u.user_key, COALESCE(e.last_ordinal, 0) FROM unnest($1::uuid[], $2::text[]) AS u (user_key, user_id)
+LEFT JOIN user_erasures AS e ON e.user_hash = sha256(convert_to(u.user_id, 'UTF8'))
+ORDER BY u.user_key
 ON CONFLICT DO NOTHING
 
 -- name: lock_query_users
@@ -20,7 +20,7 @@ UPDATE query_users AS u SET last_ordinal = a.last_ordinal
 FROM unnest($1::uuid[], $2::bigint[]) AS a (user_id, last_ordinal) WHERE u.user_id = a.user_id
 
 -- name: known_queries
-SELECT id::text, user_id::text, organization_id, user_query, position FROM pipeline_runs WHERE id = ANY ($1::uuid[])
+SELECT id::text, coalesce(user_text_id, user_id::text) AS user_id, organization_id, user_query, position FROM pipeline_runs WHERE id = ANY ($1::uuid[])
 
 -- name: known_runs
 SELECT id::text FROM pipeline_runs WHERE id = ANY ($1::uuid[])
@@ -37,7 +37,8 @@ WHERE id = ANY ($1::uuid[]) ORDER BY user_id, ordinal
 ON CONFLICT DO NOTHING
 
 -- name: lock_runs
-SELECT id::text, user_id::text, organization_id, ordinal, status, archive_status, released, revision, epoch, attempt,
+SELECT id::text, coalesce(user_text_id, user_id::text) AS user_id, organization_id, ordinal, status, archive_status, released, revision,
+       epoch, attempt,
        restarted_from::text,
        analysis_result IS NOT NULL AS has_analysis, final_context_payload IS NOT NULL AS has_payload
 FROM pipeline_runs WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE
@@ -54,9 +55,9 @@ WHERE r.id = c.id AND r.status = c.held_status AND r.epoch = c.held_epoch
 
 -- A run of its own with the query of another, and what the stages before its first one gave that one.
 -- name: restart_runs
-INSERT INTO pipeline_runs (id, user_id, organization_id, ordinal, user_query, status, analysis_result, draft_context, final_context_payload,
-                           sources, withdrawn, restarted_from, arrived_ms, position, caused_by, created_at, updated_at)
-SELECT n.id, s.user_id, s.organization_id, n.ordinal, s.user_query, n.status,
+INSERT INTO pipeline_runs (id, user_id, user_text_id, organization_id, ordinal, user_query, status, analysis_result, draft_context,
+                           final_context_payload, sources, withdrawn, restarted_from, arrived_ms, position, caused_by, created_at, updated_at)
+SELECT n.id, s.user_id, s.user_text_id, s.organization_id, n.ordinal, s.user_query, n.status,
        CASE WHEN n.status IN ('ANALYZED', 'READY') THEN s.analysis_result END,
        CASE WHEN n.status = 'READY' THEN s.draft_context END,
        CASE WHEN n.status = 'READY' THEN s.final_context_payload END,
@@ -85,7 +86,8 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::boolean[], $4::text[], $5::bigi
 
 -- $1 users, $2 broker times of their erasures. Locked in the order of ids, as who works on them does.
 -- name: runs_to_erase
-SELECT r.id::text, r.user_id::text, r.organization_id, r.ordinal, r.status, r.archive_status, r.released, r.revision, r.epoch, r.attempt
+SELECT r.id::text, coalesce(r.user_text_id, r.user_id::text) AS user_id, r.organization_id, r.ordinal, r.status, r.archive_status, r.released,
+       r.revision, r.epoch, r.attempt
 FROM pipeline_runs AS r JOIN unnest($1::uuid[], $2::bigint[]) AS e (user_id, erased_ms) ON e.user_id = r.user_id
 WHERE r.arrived_ms <= e.erased_ms ORDER BY r.id FOR UPDATE OF r
 
@@ -101,8 +103,11 @@ DELETE FROM lsm_storage WHERE pipeline_run_id = ANY ($1::uuid[])
 -- name: erase_run_events
 DELETE FROM run_events WHERE run_id = ANY ($1::uuid[])
 
--- The user's id goes; where the order ended stays beside the hash of it.
+-- The user's id goes; where the order ended stays beside the hash of it. $1 keys of users, $2 their ids
 -- name: erase_query_users
-WITH gone AS (DELETE FROM query_users WHERE user_id = ANY ($1::uuid[]) RETURNING user_id, last_ordinal)
+WITH gone AS (
+    DELETE FROM query_users AS q USING unnest($1::uuid[], $2::text[]) AS u (user_key, user_id) WHERE q.user_id = u.user_key
+    RETURNING u.user_id, q.last_ordinal
+)
 UPDATE user_erasures AS e SET last_ordinal = GREATEST(e.last_ordinal, gone.last_ordinal)
-FROM gone WHERE e.user_hash = sha256(convert_to(gone.user_id::text, 'UTF8'))
+FROM gone WHERE e.user_hash = sha256(convert_to(gone.user_id, 'UTF8'))

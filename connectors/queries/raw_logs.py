@@ -25,7 +25,7 @@ _log = get_log("queries")
 class Answer(NamedTuple):
     """A line of an answer, in the order of `log_answers`."""
 
-    user_id: str
+    user_key: str
     content: str
     run_id: str
     ordinal: int

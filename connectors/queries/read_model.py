@@ -17,6 +17,7 @@ from highwater.connectors.queries.statements import QUERIES
 from highwater.streams.checks import is_uuid
 from highwater.streams.clock import to_datetime, to_ms, to_ms_or_none
 from highwater.streams.queries.restarts import StageCost
+from highwater.streams.queries.users import user_key
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 # Above every place in an order: the start of a list that begins with the newest.
@@ -199,7 +200,7 @@ async def runs_of_user(pool: Pool, user_id: str, before: int, limit: int) -> lis
             created_ms=to_ms(row["created_at"]),
             completed_ms=to_ms_or_none(row["completed_at"]),
         )
-        for row in await fetched(pool, QUERIES["runs_of_user_read"], user_id, before, limit)
+        for row in await fetched(pool, QUERIES["runs_of_user_read"], user_key(user_id), before, limit)
     ]
 
 
@@ -222,7 +223,8 @@ async def failed_runs(
     """
     begin, end = map(to_datetime, span_ms)
     only = None if request_ids is None else [name for name in request_ids if is_uuid(name)]
-    rows = await fetched(pool, QUERIES["failed_runs_read"], organization_id, user_id, begin, end, limit, only)
+    key = None if user_id is None else user_key(user_id)
+    rows = await fetched(pool, QUERIES["failed_runs_read"], organization_id, key, begin, end, limit, only)
     return [
         FailedRun(
             request_id=row["request_id"],

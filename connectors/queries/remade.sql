@@ -2,7 +2,7 @@
 -- former positions, $2 the new ones, $3 the broker's times there in ms since 1970.
 
 -- name: remade_queries
-SELECT position, id::text AS request_id, user_id::text AS user_id, user_query AS query,
+SELECT position, id::text AS request_id, coalesce(user_text_id, user_id::text) AS user_id, user_query AS query,
        (extract(epoch FROM created_at) * 1000)::bigint AS ts, organization_id
 FROM pipeline_runs WHERE position = ANY ($1::text[]) AND restarted_from IS NULL ORDER BY split_part(position, '/', 3)::bigint
 

@@ -13,6 +13,7 @@ from highwater.connectors.postgres.pool import Connection, Row
 from highwater.connectors.queries.statements import QUERIES
 from highwater.streams.queries.runs import Run
 from highwater.streams.queries.states import ArchiveStatus, Status
+from highwater.streams.queries.users import user_key
 
 
 def run_of(row: Row) -> Run:
@@ -37,7 +38,7 @@ def whole_run_of(row: Row) -> Run:
     """Return the run in a row of `pipeline_runs`, with its texts."""
     return Run(
         id=str(row["id"]),
-        user_id=str(row["user_id"]),
+        user_id=row["user_text_id"] or str(row["user_id"]),
         ordinal=row["ordinal"],
         query=row["user_query"],
         status=Status(row["status"]),
@@ -64,12 +65,12 @@ class Ordinals:
     @classmethod
     async def lock(cls, tx: Connection, user_ids: Sequence[str]) -> Ordinals:
         """Lock the rows of these users, creating missing ones."""
-        users = sorted(set(user_ids))
+        users = {user_key(user_id): user_id for user_id in user_ids}
         if not users:
             return cls({})
-        await tx.execute(QUERIES["ensure_query_users"], users)
-        rows = await tx.fetch(QUERIES["lock_query_users"], users)
-        return cls({row["user_id"]: row["last_ordinal"] for row in rows})
+        await tx.execute(QUERIES["ensure_query_users"], list(users), list(users.values()))
+        rows = await tx.fetch(QUERIES["lock_query_users"], list(users))
+        return cls({users[row["user_id"]]: row["last_ordinal"] for row in rows})
 
     def take(self, user_id: str) -> int:
         """Return the next place of a user."""
@@ -81,4 +82,5 @@ class Ordinals:
         """Store the last place of each user."""
         if self._moved:
             users = sorted(self._moved)
-            await tx.execute(QUERIES["advance_query_users"], users, [self._last[user] for user in users])
+            keys, last = [user_key(user) for user in users], [self._last[user] for user in users]
+            await tx.execute(QUERIES["advance_query_users"], keys, last)

@@ -40,11 +40,12 @@ from highwater.streams.clock import to_datetime
 from highwater.streams.identity.plans import Plan, refusal, refusal_text
 from highwater.streams.queries.runs import INSERT, Run, failed, failed_event, stage_event
 from highwater.streams.queries.states import Status
+from highwater.streams.queries.users import text_id, user_key
 from highwater.streams.queries.validation import check_queries_event
 
 _COLUMNS = [
-    "id", "user_id", "organization_id", "ordinal", "user_query", "status", "released", "error", "arrived_ms", "position",
-    "caused_by", "command", "created_at", "updated_at",
+    "id", "user_id", "user_text_id", "organization_id", "ordinal", "user_query", "status", "released", "error", "arrived_ms",
+    "position", "caused_by", "command", "created_at", "updated_at",
 ]  # fmt: skip
 LIMITED = "limit"
 _OTHER = "another query, or another user's or organization's"
@@ -180,11 +181,11 @@ async def _first_in_turn(tx: Connection, runs: Sequence[Run]) -> set[str]:
     first: dict[str, str] = {}
     for run in runs:
         if run.status is Status.NEW:
-            first.setdefault(run.user_id, run.id)
+            first.setdefault(user_key(run.user_id), run.id)
     if not first:
         return set()
     busy = {row["user_id"] for row in await tx.fetch(QUERIES["users_with_unreleased_runs"], list(first))}
-    return {run_id for user_id, run_id in first.items() if user_id not in busy}
+    return {run_id for key, run_id in first.items() if key not in busy}
 
 
 def _row(run: Run, event: Event[QuerySubmitted], now_ms: int, *, is_asked: bool) -> tuple[Any, ...]:
@@ -194,7 +195,8 @@ def _row(run: Run, event: Event[QuerySubmitted], now_ms: int, *, is_asked: bool)
     command = run.position if is_asked else None
     return (
         run.id,
-        run.user_id,
+        user_key(run.user_id),
+        text_id(run.user_id),
         run.organization_id,
         *stands,
         event.record.arrived_ms,

@@ -25,6 +25,7 @@ from highwater.streams.chunks.scoring import ANSWER_TEXT_SHARE, saturation_of, s
 from highwater.streams.clock import to_ms
 from highwater.streams.models.context_windows import ContextWindows
 from highwater.streams.queries.analysis import finds_context, parse_analysis
+from highwater.streams.queries.closed import not_searched, with_not_searched
 from highwater.streams.queries.context import (
     DRAFT_TOKENS_MAX,
     LogLine,
@@ -41,6 +42,7 @@ from highwater.streams.queries.local_model import local_answer
 from highwater.streams.queries.memory import Summary, archivist_input, parse_summary
 from highwater.streams.queries.runs import Run, finished
 from highwater.streams.queries.states import Stage
+from highwater.streams.queries.users import user_key
 from highwater.streams.queries.words import asks_how_many, subject_words
 
 # R1.17 and R1.20.
@@ -64,10 +66,13 @@ class NoPromptError(HighwaterError):
 
 
 class Retrieved(NamedTuple):
-    """The sources for a query; `matching`: how many insights have its words, if it asks for a number."""
+    """The sources for a query; `matching`: how many insights have its words, if it asks for a number; `not_searched`: what is
+    not open to questions.
+    """
 
     sources: Sequence[Source]
     matching: Matching | None = None
+    not_searched: str = ""
 
 
 class Ask(NamedTuple):
@@ -137,14 +142,14 @@ class Stages:
             return Retrieved([])
         async with reading(self._pool) as tx:
             channels = [row["channel_id"] for row in await tx.fetch(QUERIES["channels_of_reader"], run.user_id)] or None
-        asked = self._chunks.asked(run.query, Work(run.id, run.user_id))
+        asked = self._chunks.asked(run.query, Work(run.id, user_key(run.user_id)))
         insights = await self._insights.of_query(run.query, words, asked, channels, limit=SOURCES_TOLD)
         chunks = await self._chunks.of_query(asked, words, limit=SOURCES_TOLD, as_of_ms=run.updated_ms)
         sources = nearest([*map(_of_insight, insights), *map(_of_chunk, chunks)])
         matching = None
         if sources and asks_how_many(run.query):
             matching = await self._insights.count(subject_words(run.query), channels)
-        return Retrieved(sources, matching)
+        return Retrieved(sources, matching, not_searched(await self._chunks.closed(), run.organization_id))
 
     async def _assembler(self, tx: Connection, run: Run, found: Retrieved) -> Ask:
         """Return R1.20: the query, history, the memories that the analysis names, and the Mentor; element 4 is the
@@ -154,7 +159,7 @@ class Stages:
         analysis = run.analysis or {}
         logs = [
             LogLine(row["message_type"], row["content"], to_ms(row["created_at"]))
-            for row in await tx.fetch(QUERIES["logs_before"], run.user_id, run.ordinal, LOGS_READ)
+            for row in await tx.fetch(QUERIES["logs_before"], user_key(run.user_id), run.ordinal, LOGS_READ)
         ]
         has_pointers = analysis.get("needs_context") or finds_context(analysis)
         records = records_pointed_at(analysis, await _memories(tx, run)) if has_pointers else []
@@ -168,6 +173,7 @@ class Stages:
             found.sources,
             mentor_text,
             matching=found.matching,
+            not_searched=found.not_searched,
             tokens_max=DRAFT_TOKENS_MAX if room is None else min(room, DRAFT_TOKENS_MAX),
         )
         told = replace(run, draft=draft, sources=[source._asdict() for source in found.sources])
@@ -239,7 +245,7 @@ def conclude(run: Run, stage: Stage, answer: str, now_ms: int) -> Concluded:
     if stage is Stage.ASSEMBLER:
         return Concluded(finished(run, now_ms, payload=final_payload(run.query, answer)))
     if stage is Stage.RESPONDER:
-        return Concluded(finished(run, now_ms, answer=answer))
+        return Concluded(finished(run, now_ms, answer=with_not_searched(answer, run.draft or "")))
     return Concluded(finished(run, now_ms), parse_summary(answer))
 
 
@@ -258,7 +264,7 @@ async def _prompts(tx: Connection, *roles: str) -> dict[str, Prompt]:
 
 
 async def _memories(tx: Connection, run: Run) -> list[Memory]:
-    rows = await tx.fetch(QUERIES["memories_before"], run.user_id, run.ordinal, MEMORIES_READ)
+    rows = await tx.fetch(QUERIES["memories_before"], user_key(run.user_id), run.ordinal, MEMORIES_READ)
     return [
         Memory(
             row["id"],

@@ -42,6 +42,7 @@ from highwater.streams.queries.runs import (
     stage_events,
 )
 from highwater.streams.queries.states import ArchiveStatus, Stage, Status, waiting_status
+from highwater.streams.queries.users import user_key
 
 # Notified by a transaction that has stored a run to be claimed: the watches of all processes check at once.
 CHANNEL = "highwater_queries"
@@ -202,7 +203,7 @@ def _row(change: Change) -> tuple[Any, ...]:
 def _answers(changes: Sequence[Change]) -> list[Answer]:
     """Return the answers of runs that a change completes."""
     return [
-        Answer(step.user_id, step.answer or "", step.id, step.ordinal, to_datetime(change.now_ms))
+        Answer(user_key(step.user_id), step.answer or "", step.id, step.ordinal, to_datetime(change.now_ms))
         for change in changes
         for step in change.steps[:1]
         if step.status is Status.COMPLETED and change.before.status is not Status.COMPLETED
@@ -213,7 +214,7 @@ async def _store_memories(tx: Connection, changes: Sequence[Change]) -> dict[str
     """Store memories and return their ids, by run."""
     rows = [
         (
-            change.after.user_id,
+            user_key(change.after.user_id),
             to_datetime(change.now_ms).date(),
             orjson.dumps(change.memory.tags).decode(),
             change.memory.text,

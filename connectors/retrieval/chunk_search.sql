@@ -324,6 +324,10 @@ ORDER BY k.place, c.chunk_no
 -- name: open_namespaces
 SELECT * FROM chunk_namespaces WHERE is_open ORDER BY ns LIMIT $1
 
+-- name: closed_namespaces
+SELECT ns FROM chunk_namespaces AS n
+WHERE NOT is_open AND EXISTS (SELECT FROM chunks AS c WHERE c.ns = n.ns AND NOT c.to_delete) ORDER BY ns
+
 -- Where documents were ingested as a whole, the last ingest of each. $1 their ids, which are those of sources
 -- name: places_of_documents
 SELECT DISTINCT ON (s.source_id) s.source_id, s.slot, n.*

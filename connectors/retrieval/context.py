@@ -57,6 +57,15 @@ class ChunkContext:
             found += [result for result in results if result.text_score]
         return found
 
+    async def closed(self) -> list[str]:
+        """Return the namespaces with chunks that no query may read.
+
+        Raises:
+            UnavailableError: PostgreSQL is unavailable.
+        """
+        async with reading(self._pool) as tx:
+            return [row["ns"] for row in await tx.fetch(QUERIES["closed_namespaces"])]
+
     async def of_documents(
         self, document_ids: Sequence[str], wanted: str, work: Work, *, characters_max: int, as_of_ms: int
     ) -> tuple[frozenset[str], list[Result]]:

@@ -31,6 +31,7 @@ class Statements(TypedDict):
     whole_former_chunks: str
     neighbours_of: str
     open_namespaces: str
+    closed_namespaces: str
     places_of_documents: str
     bases_of_insights: str
     basis_content: str

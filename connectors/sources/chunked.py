@@ -159,6 +159,7 @@ class Target:
     asks_full: bool = False
     forces: bool = False
     lasts: bool = False
+    opens: bool = False
 
     def chunk(self, found: SourceDocument, number: int, chunk: Chunk) -> ChunkSubmitted:
         """Return the event of a document's chunk."""
@@ -174,6 +175,7 @@ class Target:
             "embedding": None,
             "published_at": found.published_at,
             "lasts": self.lasts,
+            "opens": self.opens,
         }
 
     def end(

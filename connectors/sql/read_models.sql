@@ -27,7 +27,8 @@ SELECT job_id::text AS job_id, kind, organization_id, user_id, status, attempt, 
 FROM jobs LIMIT $1
 
 -- name: sql_queries
-SELECT id::text AS request_id, user_id::text AS user_id, organization_id, ordinal, status, archive_status, attempt, is_cancelled, error,
+SELECT id::text AS request_id, coalesce(user_text_id, user_id::text) AS user_id, organization_id, ordinal, status, archive_status,
+       attempt, is_cancelled, error,
        position, caused_by, created_at, updated_at
 FROM pipeline_runs LIMIT $1
 

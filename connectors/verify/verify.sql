@@ -82,7 +82,7 @@ SELECT ad_id, payload, changed_at, changed_ms, position, position FROM league_ad
 SELECT season, rules::text, changed_ms, position, position FROM league_rules ORDER BY season COLLATE "C"
 
 -- name: verify_runs
-SELECT id::text, user_id::text, organization_id, ordinal, user_query, arrived_ms, position, position
+SELECT id::text, coalesce(user_text_id, user_id::text), organization_id, ordinal, user_query, arrived_ms, position, position
 FROM pipeline_runs WHERE restarted_from IS NULL ORDER BY id::text COLLATE "C"
 
 -- name: verify_prompts

@@ -183,15 +183,15 @@ class LocalStack:
         if self._relay is not None:
             self._relay.stop()
 
-    def put_kafka_behind(self, proxy_port: int) -> int:
-        """Let the broker redirect clients of a second port to the proxy's; return that second port.
+    def put_broker_behind(self, name: str, proxy_port: int) -> int:
+        """Let a broker redirect clients of a second port to the proxy's; return that second port.
 
         Call it before the start, for a stack without TLS.
         """
-        part = self.part(Kafka.name)
+        part = self.part(name)
         assert isinstance(part, Kafka)
         assert not self.is_secure
-        door = self.ports.take("kafka_behind_proxy", KAFKA_DOOR_PORT_DEFAULT)
+        door = self.ports.take(f"{name}_behind_proxy", KAFKA_DOOR_PORT_DEFAULT)
         part.behind_proxy = (door, proxy_port)
         return door
 

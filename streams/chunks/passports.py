@@ -7,8 +7,8 @@ the default passport; but documents do not expire by age unless their own table 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -56,8 +56,22 @@ class Passport:
     text_share: float
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What events said of a namespace: that it holds documents, and that answers may quote it."""
+
+    is_lasting: bool = False
+    is_opened: bool = False
+
+    def __or__(self, other: Given) -> Given:
+        """Return both together."""
+        return Given(self.is_lasting or other.is_lasting, self.is_opened or other.is_opened)
+
+
+NOTHING_GIVEN = Given()
+
 # In the order of the fields, which is that of the columns.
-PASSPORT_KEYS = tuple(field.name for field in fields(Passport))
+PASSPORT_KEYS = tuple(one.name for one in fields(Passport))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +80,19 @@ class Passports:
 
     default: Passport
     named: Mapping[str, Passport]
-    # Namespaces whose own table sets the maximum age of their chunks.
-    with_life: frozenset[str] = frozenset()
+    # The keys that a namespace's own table sets.
+    own_keys: Mapping[str, Collection[str]] = field(default_factory=dict)
 
-    def of(self, ns: str, *, is_lasting: bool = False) -> Passport:
-        """Return the passport of a namespace. One of documents has no maximum age unless a table sets it: they are not news."""
-        passport = self.named.get(ns, self.default)
-        return replace(passport, ttl_days=DAYS_MAX) if is_lasting and ns not in self.with_life else passport
+    def of(self, ns: str, given: Given = NOTHING_GIVEN) -> Passport:
+        """Return the passport of a namespace. What events gave it counts unless its own table sets that key: one of documents
+        has no maximum age (they are not news), and one that was opened is open.
+        """
+        given_values = {"ttl_days": DAYS_MAX} if given.is_lasting else {}
+        values: dict[str, Any] = given_values | ({"is_open": True} if given.is_opened else {})
+        own = self.own_keys.get(ns, ())
+        return replace(
+            self.named.get(ns, self.default), **{key: value for key, value in values.items() if key not in own}
+        )
 
 
 def load_passports(path: Path | None = None) -> Passports:
@@ -90,7 +110,7 @@ def load_passports(path: Path | None = None) -> Passports:
     return Passports(
         default=_passport(where, "default", default),
         named={ns: _passport(where, f"namespaces.{ns}", default | values) for ns, values in named.items()},
-        with_life=frozenset(ns for ns, values in named.items() if "ttl_days" in values),
+        own_keys={ns: frozenset(values) for ns, values in named.items()},
     )
 
 

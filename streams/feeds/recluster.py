@@ -50,6 +50,8 @@ def recluster(window: Window) -> NewVersion:
     """
     last = window.last or LastVersion((), Outside())
     ids = window.insight_ids
+    before = last.arrived
+    arrived = {insight_id: before.get(insight_id, window.version) for insight_id in ids}
     known = None if last.neighbours is None else Neighbours.from_bytes(last.neighbours)
     roots = Roots(Reading(window.texts))
     as_found = divide(cluster_embeddings(window.vectors, known=known), window.texts, roots)
@@ -66,7 +68,7 @@ def recluster(window: Window) -> NewVersion:
     if curated.is_regrouped or last.found is not None:
         present = [one.insight_ids for one in described]
         evolution = match_clusters(
-            _tracked(last.clusters), _insights_of(last), present, ids, window.version, cluster_ids=cluster_ids
+            _tracked(last.clusters), before, present, ids, window.version, cluster_ids=cluster_ids
         )
     tracked_of = {one.cluster_id: one for one in evolution.clusters}
     tracked = [tracked_of[cluster_id] for cluster_id in cluster_ids]
@@ -76,6 +78,7 @@ def recluster(window: Window) -> NewVersion:
         _cluster(
             description,
             one,
+            tuple(arrived[insight_id] for insight_id in one.insight_ids),
             summarise([text_of[insight_id] for insight_id in description.insight_ids], description.keywords),
             _Nearby.of(found, number, ids),
             _Drawn(drawn, place, [row_of[insight_id] for insight_id in description.insight_ids], found),
@@ -84,7 +87,11 @@ def recluster(window: Window) -> NewVersion:
         for place, (description, one, number) in enumerate(zip(described, tracked, numbers, strict=True))
     )
     rows = np.flatnonzero(found.labels == NOISE).tolist()
-    outside = Outside(tuple(ids[row] for row in rows), tuple(_place(drawn, found, row) for row in rows))
+    outside = Outside(
+        tuple(ids[row] for row in rows),
+        tuple(_place(drawn, found, row) for row in rows),
+        tuple(arrived[ids[row]] for row in rows),
+    )
     kept = _found_in(natural, curated) if curated.is_regrouped or curated.homes else None
     return NewVersion(clusters, outside, evolution.changes, found.kept.to_bytes(), kept)
 
@@ -110,7 +117,7 @@ def _matched(found: Clustering, window: Window, last: LastVersion, roots: Roots)
     before = _tracked(last.clusters) if last.found is None else [_as_tracked(one) for one in last.found.clusters]
     subjects = Subjects(roots, window.texts, window.insight_ids)
     return match_clusters(
-        before, _insights_of(last), members, window.insight_ids, window.version, are_alike=subjects.are_alike
+        before, last.arrived, members, window.insight_ids, window.version, are_alike=subjects.are_alike
     )
 
 
@@ -125,10 +132,6 @@ def _as_tracked(one: FoundCluster) -> TrackedCluster:
     """Return a cluster for matching only, which needs its first version and its members."""
     since = (one.born_version,) * len(one.insight_ids)
     return TrackedCluster(one.cluster_id, one.insight_ids, since, one.born_version, one.born_version)
-
-
-def _insights_of(last: LastVersion) -> set[str]:
-    return {*last.outside.insight_ids, *(insight_id for one in last.clusters for insight_id in one.insight_ids)}
 
 
 def _found_in(natural: Evolution, curated: Curated) -> FoundBeforeCuration:
@@ -164,6 +167,7 @@ class _Drawn:
 def _cluster(
     description: ClusterDescription,
     tracked: TrackedCluster,
+    arrived: tuple[int, ...],
     summary: str,
     nearby: _Nearby,
     drawn: _Drawn,
@@ -182,6 +186,7 @@ def _cluster(
         insight_ids=tracked.insight_ids,
         confidences=tuple(np.round(memberships, DIGITS).tolist()),
         since=tracked.since,
+        arrived=arrived,
         positions=tuple((x, y) for x, y in drawn.layout.positions[nodes].tolist()),
         position=_pair(drawn.layout.clusters[drawn.place]),
         radius=round(float(drawn.layout.radii[drawn.place]), DIGITS),

@@ -22,7 +22,7 @@ RETRACTED_LABEL = "(retracted)"
 # As many terms as a label has at most (`labels.LABEL_TERMS_MAX`), and as many characters.
 _TERMS_MAX, _CHARACTERS_MAX = 3, 72
 # Lists of a stored cluster that are parallel to another: the ids first.
-_MEMBERS = ("insight_ids", "confidences", "since", "positions")
+_MEMBERS = ("insight_ids", "confidences", "since", "arrived", "positions")
 _NEARBY = ("nearby_ids", "nearby_confidences")
 # A label is a phrase, terms beside it, and a mark that distinguishes two with one name: "Update dependency: css, theme
 # (kafka)".
@@ -159,7 +159,7 @@ def _redacted(cluster: Mapping[str, Any], retracted: frozenset[str], texts: Mapp
 
 def redact_outside(stored: Mapping[str, Any], retracted: frozenset[str]) -> dict[str, Any]:
     """Return the unclustered insights, without retracted ones."""
-    return _without(stored, ("insight_ids", "positions"), retracted)
+    return _without(stored, ("insight_ids", "positions", "arrived"), retracted)
 
 
 def _without(stored: Mapping[str, Any], lists: Sequence[str], retracted: Collection[str]) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""What is known of a cluster over versions, and which changes of it a reader has not seen. Invariant: `since` and
-`changed_version` alone decide what is new, so that a reader needs no history.
+"""What is known of a cluster over versions, and which changes of it a reader has not seen. Invariant: `arrived` and
+`changed_version` alone decide what is new, so that a reader needs no history; an insight that moved is not new.
 
 Separate from `evolution`, which computes it: readers of it need none of those dependencies.
 """
@@ -65,25 +65,32 @@ class ClusterChange:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredCluster(TrackedCluster):
+    """A cluster as a version has it; `arrived`, parallel to its members: the version in which each came into the data set."""
+
+    arrived: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class UnreadCluster:
-    """A cluster that changed since a reader's version: whether it is new to the reader, and the insights that entered it."""
+    """A cluster that changed since a reader's version: whether the cluster is younger, and its insights that are."""
 
     cluster_id: str
     is_new: bool
     insight_ids: tuple[str, ...]
 
 
-def new_since(clusters: Iterable[TrackedCluster], version: int) -> tuple[UnreadCluster, ...]:
+def new_since(clusters: Iterable[StoredCluster], version: int) -> tuple[UnreadCluster, ...]:
     """Return the clusters of a version that changed after `version`, which the reader read last; in the given order.
 
-    One that only lost insights to others or to noise is included without insights. Version 0 is for a reader who never
-    read.
+    One between which and others or noise insights only moved is included without insights. Version 0 is for a reader who
+    never read.
     """
     return tuple(
         UnreadCluster(
             one.cluster_id,
             one.born_version > version,
-            tuple(insight_id for insight_id, since in zip(one.insight_ids, one.since, strict=True) if since > version),
+            tuple(name for name, arrived in zip(one.insight_ids, one.arrived, strict=True) if arrived > version),
         )
         for one in clusters
         if one.changed_version > version

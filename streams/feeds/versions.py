@@ -25,7 +25,8 @@ class Cluster:
     """A cluster as it is stored and served.
 
     `insight_ids` in the order of the window; parallel to them `confidences` (membership, 0.3..1), `since` (the version
-    in which each entered this cluster) and `positions` on the map. `nearby_ids` are noise that leans towards it, most
+    in which each entered this cluster), `arrived` (the version in which each came into the data set; 0 or `since` if an
+    older release stored the last version) and `positions` on the map. `nearby_ids` are noise that leans towards it, most
     confident first, with the share of their ties that do; they are not members. `changed_version`: the last version in
     which its members changed for any reason other than leaving the window. `title` and `summary` are a language model's
     if `written_version`, the version for which it wrote them, is above 0; else the label and sentences of the texts.
@@ -43,6 +44,7 @@ class Cluster:
     insight_ids: tuple[str, ...]
     confidences: tuple[float, ...]
     since: tuple[int, ...]
+    arrived: tuple[int, ...]
     positions: tuple[Place, ...]
     position: Place
     radius: float
@@ -76,10 +78,14 @@ class FoundBeforeCuration:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Unclustered insights of the window, with their places; None: its vector has no direction, so it is not on the map."""
+    """Unclustered insights of the window, with their places; None: its vector has no direction, so it is not on the map.
+
+    `arrived`, parallel, is that of `Cluster`.
+    """
 
     insight_ids: tuple[str, ...] = ()
     positions: tuple[Place | None, ...] = ()
+    arrived: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,12 @@ class LastVersion:
     outside: Outside
     neighbours: bytes | None = None
     found: FoundBeforeCuration | None = None
+
+    @property
+    def arrived(self) -> dict[str, int]:
+        """Return the insights of the data set, each with the version in which it came into it."""
+        parts: tuple[Cluster | Outside, ...] = (*self.clusters, self.outside)
+        return {name: version for one in parts for name, version in zip(one.insight_ids, one.arrived, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,10 @@ ANALYSIS_TOKENS_MAX = 1_000
 ATTRIBUTE_CHARACTERS_MAX = 240
 
 QUERY_TAG, CONTEXT_TAG = "query", "assembled_context"
+NOT_SEARCHED_TAG = "not_searched"
 _TAGS = (
     "user_query", "history", "raw_logs", "log", "analysis", "memory", "record", "sources", "source", "mentor",
-    QUERY_TAG, CONTEXT_TAG,
+    QUERY_TAG, CONTEXT_TAG, NOT_SEARCHED_TAG,
 )  # fmt: skip
 
 
@@ -147,6 +148,7 @@ def draft_context(
     mentor: str,
     *,
     matching: Matching | None = None,
+    not_searched: str = "",
     tokens_max: int = DRAFT_TOKENS_MAX,
 ) -> str:
     """Return the draft in the order of R1.20, at most `tokens_max` tokens unless query and Mentor alone have more.
@@ -158,10 +160,13 @@ def draft_context(
         memories: the records that it names.
         sources: ingested texts near the query, numbered in the given order; the nearest should be the first.
         matching: how many insights contain which words of the query, if it asks for a number.
+        not_searched: what the search was not allowed to read; empty: nothing.
         mentor: the prompt for the answer; never cut. The Assembler's own prompt is sent as the system prompt.
         tokens_max: less where the model reads less.
     """
     head, foot = tagged("user_query", query), tagged("mentor", mentor)
+    if not_searched:
+        head = f"{head}\n{tagged(NOT_SEARCHED_TAG, not_searched)}"
     lines = [_log(one) for one in logs]
     # By id: they are given to a run in this order.
     records = [_record(one) for one in sorted(memories, key=lambda one: (one.start, one.memory_id))]

@@ -19,6 +19,7 @@ from highwater.streams.checks import (
 )
 from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.states import RESTARTABLE
+from highwater.streams.queries.users import check_user_id
 
 # A query is never cut, and half of the 8,000 tokens of a final context (R1.22) is left for sources.
 QUERY_TOKENS_MAX = 4_000
@@ -69,7 +70,7 @@ def _check_control(event: RunControlled) -> None:
 # Checked in this order. A field means the same in every topic.
 _FIELDS: Mapping[str, Check] = {
     "request_id": unless_null(check_uuid),
-    "user_id": unless_null(check_uuid),
+    "user_id": unless_null(check_user_id),
     "organization_id": unless_null(check_id),
     "new_request_id": unless_null(check_uuid),
     "role_name": one_of(ROLES, "bad_role"),

@@ -57,7 +57,7 @@ OUTSIDER: dict[str, tuple[str, str]] = {
     "jobs.role-changed": ("user_id", "user_id, role, ts"),
     "chunks.chunk-submitted": (
         "ns|slot|source_id",
-        "ingest_id, ns, slot, source_id, chunk_no, content, title?, url?, embedding?, published_at?, lasts?",
+        "ingest_id, ns, slot, source_id, chunk_no, content, title?, url?, embedding?, published_at?, lasts?, opens?",
     ),
     "chunks.ingest-finished": (
         "ns|slot|source_id",

@@ -20,18 +20,18 @@ function mark(part) {
   const { since } = part.closest("[data-since]")?.dataset ?? {};
   if (since === undefined) return;
   const isNew = (version) => Number(version) > Number(since);
-  let changed = 0;
+  let news = 0;
   for (const one of part.querySelectorAll("[data-changed]")) {
-    const { born, entered } = one.dataset;
-    const pairs = entered.split(" ").filter(Boolean).map((pair) => pair.split(":"));
+    const { size, arrived } = one.dataset;
+    const pairs = arrived.split(" ").filter(Boolean).map((pair) => pair.split(":"));
     const count = pairs.reduce((sum, [version, number]) => sum + (isNew(version) ? Number(number) : 0), 0);
     const isChanged = isNew(one.dataset.changed);
-    const words = isNew(born) ? "New" : count > 0 ? `${count} new` : "Changed";
+    const words = count === Number(size) ? "New" : count > 0 ? `${count} new` : "Changed";
     one.querySelector("[data-new]").textContent = isChanged ? words : "";
-    changed += isChanged ? 1 : 0;
+    news += count > 0 ? 1 : 0;
   }
-  const news = part.querySelector("[data-news]");
-  if (news !== null) news.textContent = changed > 0 ? `${changed} with news since your last visit` : "";
+  const told = part.querySelector("[data-news]");
+  if (told !== null) told.textContent = news > 0 ? `${news} with news since your last visit` : "";
 }
 
 /** Replaces the content of a part; focus stays on what has the same address or id. */

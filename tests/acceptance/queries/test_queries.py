@@ -421,7 +421,7 @@ def test_postgresql_away_changes_no_status(asked: Product, llm: ScriptedLLM):
 @pytest.mark.parametrize(
     ("body", "wanted"),
     [
-        ({"user_id": "no-uuid", "query": "x"}, 422),
+        ({"user_id": "a\nb", "query": "x"}, 422),
         ({"user_id": "4d1c1f0a-9b1e-4f5e-8c3d-2a7b6c5d4e33", "query": " \n"}, 422),
         ({"user_id": "4d1c1f0a-9b1e-4f5e-8c3d-2a7b6c5d4e33", "query": "x" * 1_000_000}, 422),
         ({"user_id": "4d1c1f0a-9b1e-4f5e-8c3d-2a7b6c5d4e33"}, 422),

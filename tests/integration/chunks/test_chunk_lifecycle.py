@@ -69,7 +69,7 @@ class Flow:
     ) -> None:
         """Submit chunks of a source and, unless it is still to come, its end in one batch; `end` overrides what that says."""
         names = {"ingest_id": ingest_id, "ns": "docs", "slot": "main", "source_id": source_id}
-        blank = {"title": None, "url": None, "embedding": None, "published_at": None, "lasts": False}
+        blank = {"title": None, "url": None, "embedding": None, "published_at": None, "lasts": False, "opens": False}
         batch = [
             self._event(CHUNK_SUBMITTED, {**names, "chunk_no": number, "content": f"{text} of {number}", **blank})
             for number in numbers

@@ -84,13 +84,13 @@ async def test_chunks_are_taken_down_as_events(stack, api, codec):
     record = record_at(stack, first)
     assert record.key() == b"docs|main|readme"
     whole = {**SOURCE, "ingest_id": answer.json()["ingest_id"]}
-    empty = {"title": None, "url": None, "embedding": None, "published_at": None, "lasts": False}
+    empty = {"title": None, "url": None, "embedding": None, "published_at": None, "lasts": False, "opens": False}
     assert codec.decode(SUBMITTED, record.value()) == {**whole, **empty, "chunk_no": 1, "content": "second"}
     topic, partition, offset = parse_position(first)
     before = codec.decode(SUBMITTED, record_at(stack, f"{topic}/{partition}/{offset - 1}").value())
     assert before == {
         **whole, "chunk_no": 0, "content": "first", "title": "T", "url": "https://example.org",
-        "embedding": struct.pack("<2f", 1.0, 0.5), "published_at": 1_767_225_600_000, "lasts": False,
+        "embedding": struct.pack("<2f", 1.0, 0.5), "published_at": 1_767_225_600_000, "lasts": False, "opens": False,
     }  # fmt: skip
     end = codec.decode(FINISHED, record_at(stack, second).value())
     assert end.pop("ts") == pytest.approx(api.clock(), abs=60_000)

@@ -72,6 +72,7 @@ class Document:
             "embedding": None,
             "published_at": None,
             "lasts": False,
+            "opens": False,
             **changes,
         }
         return self._event(SUBMITTED, value, at)
@@ -199,6 +200,23 @@ async def test_a_namespace_that_is_given_documents_has_no_life(document: Documen
     await other.stores(other.chunk(0, "a", lasts=True))
     document.ns = other.ns
     assert await life() == (DAYS_MAX, True)
+
+
+async def test_a_namespace_that_was_opened_stays_open(document: Document):
+    """From the first such chunk on; later chunks do not change that."""
+
+    async def openness() -> tuple[bool, bool]:
+        row = await document.context.pool.fetchrow(
+            "SELECT is_open, is_opened FROM chunk_namespaces WHERE ns = $1", document.ns
+        )
+        return row["is_open"], row["is_opened"]
+
+    await document.stores(document.chunk(0, "a"))
+    assert await openness() == (False, False)
+    await document.stores(document.chunk(1, "b", opens=True), document.chunk(2, "c"))
+    assert await openness() == (True, True)
+    await document.stores(document.chunk(3, "d", lasts=True))
+    assert await openness() == (True, True)
 
 
 async def test_what_a_batch_did_is_told(document: Document):

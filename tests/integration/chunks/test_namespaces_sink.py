@@ -19,7 +19,7 @@ from highwater.connectors.postgres.pool import transaction
 from highwater.schemas.chunks import CHUNK_CHANGED, NAMESPACE_RATED, SWEEP_REQUESTED
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.chunks.identity import content_hash
-from highwater.streams.chunks.passports import PASSPORT_KEYS, Passports, Removal, TtlMode, load_passports
+from highwater.streams.chunks.passports import NOTHING_GIVEN, PASSPORT_KEYS, Passports, Removal, TtlMode, load_passports
 from highwater.streams.clock import to_datetime
 from tests.conftest import Stack
 from tests.integration.connecting import event, in_outbox, in_transaction, until
@@ -71,7 +71,7 @@ async def chunk(
         f"${place}" + "::text::vector" * (name == "embedding") for place, name in enumerate(row, start=1)
     )
     async with transaction(context.pool) as tx:
-        await ensure_passports(tx, [ns], PASSPORTS, NOON)
+        await ensure_passports(tx, {ns: NOTHING_GIVEN}, PASSPORTS, NOON)
         await tx.execute(
             "INSERT INTO chunk_sources VALUES ($1, 'main', $2, 'i-1') ON CONFLICT DO NOTHING", ns, source_id
         )
@@ -115,7 +115,7 @@ async def ensure(context: ProcessContext, names: Iterable[str], passports: Passp
     """Ensure the passports of namespaces; return the log lines meanwhile."""
     with capture_logs() as logs:
         async with transaction(context.pool) as tx:
-            await ensure_passports(tx, names, passports, NOON)
+            await ensure_passports(tx, dict.fromkeys(names, NOTHING_GIVEN), passports, NOON)
     return [(line["event"], line["ns"]) for line in logs]
 
 

@@ -19,11 +19,11 @@ import pytest
 from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from highwater.api.chaos.election import UncleanElection
 from highwater.connectors.kafka.truncation import COMMAND
 from highwater.deploy.local.kafka import Kafka
 from highwater.deploy.local.stack import LocalStack
 from tests.integration.agents import until
-from tests.integration.deploy.election import UncleanElection
 from tests.product import POLICY
 
 INGESTED = "feeds.insight-ingested"

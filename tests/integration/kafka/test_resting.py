@@ -92,7 +92,7 @@ async def test_a_doorbell_wakes_all_who_read_a_topic_and_nobody_else(drowsy: Cas
 async def test_the_record_of_one_delays_nobody_elses(stack: Stack, context: ProcessContext):
     """While a fetch of the bell waits ten seconds at the broker, each of those who wait is woken at once, one after the other.
 
-    One fetch may begin while the first partitions are started, and waits for those alone: only one of the six may wait for its end.
+    One fetch may begin while the first partitions are started, and waits for those alone: only one of the six may be late.
     """
     topic, rung = fresh("test.bell"), [threading.Event() for _ in range(6)]
     bell = resting._Bell(context.client, "patient", 10_000)

@@ -62,8 +62,8 @@ async def test_the_status_document_is_printed(stack, api, seeds, api_environment
 
 
 async def test_wrong_use(api, api_environment):
-    """Exit status 2 and one line for an invalid UUID, an empty question, or wrong options; 1 without an API."""
-    for arguments in (("tom", "q"), (new_id(), " "), (new_id(),), (new_id(), "q", "--timeout-seconds", "0")):
+    """Exit status 2 and one line for an invalid id, an empty question, or wrong options; 1 without an API."""
+    for arguments in (("a\nb", "q"), (new_id(), " "), (new_id(),), (new_id(), "q", "--timeout-seconds", "0")):
         code, out, err = await ended(ask(api_environment, *arguments))
         assert (code, out, err.count("\n")) == (2, "", 1), arguments
     code, _, err = await ended(ask({**api_environment, "HIGHWATER_PORT": "1"}, new_id(), "q"))

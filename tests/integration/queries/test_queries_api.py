@@ -92,9 +92,7 @@ async def test_the_answer_does_not_wait_for_a_sink_that_is_behind(api):
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        ({"user_id": "tom", "query": "q"}, "user_id"),
-        ({"user_id": f"{{{ADA}}}", "query": "q"}, "user_id"),
-        ({"user_id": ADA.replace("-", ""), "query": "q"}, "user_id"),
+        ({"user_id": "x" * 513, "query": "q"}, "user_id"),
         ({"user_id": f"{ADA}\n", "query": "q"}, "user_id"),
         ({"user_id": 7, "query": "q"}, "user_id"),
         ({"query": "q"}, "user_id"),
@@ -126,7 +124,7 @@ async def test_users_ask_for_themselves(guarded):
     assert (await ask(guarded, {"query": "q"}, "look-key")).status_code == 403  # paid work needs an editor
     assert (await ask(guarded, {"user_id": BOB, "query": "q"}, "pen-key")).status_code == 202
     assert (await ask(guarded, {"query": "q"}, "pen-key")).json()["field"] == "user_id"
-    assert (await ask(guarded, {"query": "q"}, "tom-key")).json()["field"] == "user_id"
+    assert (await ask(guarded, {"query": "q"}, "tom-key")).status_code == 202
     assert (await ask(guarded, {"user_id": ADA, "query": "q"})).status_code == 401
 
 
@@ -441,7 +439,7 @@ async def test_a_users_queries_are_paged_the_newest_first(api, seeds):
     assert [line["request_id"] for line in listed] == runs[::-1]
     assert (third["next_cursor"], listed[-1]["status"], listed[0]["state"]) == (None, "completed", "NEW")
     assert (await api.get(f"/api/users/{new_id()}/queries")).json()["queries"] == []
-    assert (await api.get("/api/users/tom/queries")).status_code == 422
+    assert (await api.get("/api/users/tom/queries")).json()["queries"] == []
     assert (await api.get(f"/api/users/{user}/queries?cursor=WyJ4Il0")).status_code == 400
 
 
@@ -512,7 +510,7 @@ async def test_failed_queries_are_restarted_together(redis_url, stack, guarded, 
         repeated = (await client.post(path, json={"request_ids": [second]})).json()["queries"]
         assert [event["new_request_id"]] == [one["new_request_id"] for one in repeated] == [done["new_request_id"]]
         assert (await client.get(path, params={"from": "soon"})).status_code == 422
-        for wrong in ({"user_id": "tom"}, {"organization_id": "a\x9b"}):
+        for wrong in ({"user_id": "a\x9b"}, {"organization_id": "a\x9b"}):
             assert (await client.get(path, params=wrong)).status_code == 422, wrong
     for token in ("pen-key", "eye-key", "ada-key"):
         async with guarded.client(token) as client:

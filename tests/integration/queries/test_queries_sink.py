@@ -29,6 +29,7 @@ from highwater.schemas.queries import (
 )
 from highwater.streams.identity.plans import PLANS
 from highwater.streams.queries.states import Stage, Status, waiting_status
+from highwater.streams.queries.users import user_key
 from highwater.streams.telemetry import RAW_LOG_FAILURES
 from tests.conftest import Stack
 from tests.integration.connecting import Speaker, in_outbox, in_transaction, running, send, until
@@ -86,7 +87,7 @@ class Asker(Speaker):
     async def rows(self, table: str = "pipeline_runs") -> list[Any]:
         """Rows of the user in the order of places."""
         query = f"SELECT * FROM {table} WHERE user_id = $1 ORDER BY ordinal"
-        return list(await self.context.pool.fetch(query, self.id))
+        return list(await self.context.pool.fetch(query, user_key(self.id)))
 
     async def places(self) -> dict[str, int]:
         """Request -> place."""
@@ -588,8 +589,19 @@ async def waits_for_erasures(context: ProcessContext) -> bool:
     return await context.pool.fetchval(query) is not None
 
 
-async def test_users_of_feeds_may_have_any_id(context: ProcessContext):
-    """The erasure of a user whose id is not a UUID changes no query."""
-    one = Asker(context)
+async def test_a_user_may_have_any_id(context: ProcessContext):
+    """The id is in its events and rows as it was sent; the order, the queue and the erasure are that user's."""
+    one, other = Asker(context), Asker(context)
     one.id = "olga/ÖÄ " + one.id
+    first, second = one.asks("first"), one.asks("second")
+    assert await one.stores(first, other.asks("own"), second) == []
+    told = await one.published(PIPELINE_STAGE)
+    assert [(event["user_id"], event["ordinal"], event["requested"]) for event in told] == [
+        (one.id, 1, True), (one.id, 2, False),
+    ]  # fmt: skip
+    assert [row["user_text_id"] for row in await one.rows()] == [one.id, one.id]
+    assert await one.stores(one.cancels(second.value["request_id"])) == []
     assert await one.stores(one.erased()) == []
+    assert (await one.rows(), len(await other.rows())) == ([], 1)
+    assert await one.stores(first, one.asks("later")) == []
+    assert [(row["user_query"], row["ordinal"]) for row in await one.rows()] == [("later", 3)]

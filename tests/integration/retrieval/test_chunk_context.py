@@ -142,6 +142,7 @@ def _run(query: str) -> Any:
     class Run:
         id = WORK.id
         user_id = "11111111-1111-4111-8111-111111111111"
+        organization_id = None
         analysis: dict[str, Any] = {}  # noqa: RUF012
         updated_ms = NOW_MS
 
@@ -189,7 +190,7 @@ async def test_a_deck_without_documents_is_made_of_what_was_ingested(rows: Rows)
         await rows.put("other", ["Nothing of it."], ns=ns, title="Trees")
     steps = GenerationSteps(rows.pool, None, lambda: NOW_MS, model="small")
     job = Job(
-        WORK.id, Kind.GENERATION, "acme", WORK.user_id, '{"query": "How are sails mended?", "slides": 1}', JobStatus.RUNNING
+        WORK.id, Kind.GENERATION, "acme", WORK.user_key, '{"query": "How are sails mended?", "slides": 1}', JobStatus.RUNNING
     )  # fmt: skip
     step = await steps.next(job)
     while isinstance(step, Ask):
@@ -225,7 +226,7 @@ async def test_a_deck_without_documents_quotes_insights_and_loses_what_is_retrac
         )  # fmt: skip
     steps = GenerationSteps(rows.pool, None, lambda: NOW_MS, model="small")
     job = Job(
-        "33333333-3333-4333-8333-333333333333", Kind.GENERATION, "acme", WORK.user_id,
+        "33333333-3333-4333-8333-333333333333", Kind.GENERATION, "acme", WORK.user_key,
         '{"query": "How are anchors made?", "slides": 3}', JobStatus.RUNNING,
     )  # fmt: skip
     step = await steps.next(job)

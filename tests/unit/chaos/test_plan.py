@@ -38,7 +38,7 @@ def test_a_long_plan_has_every_fault_once_before_any_comes_twice():
     turns = planned[: len(deck(0))], planned[len(deck(0)) : len(deck(0)) + len(deck(1))]
     assert [sorted(turn) for turn in turns] == [sorted(deck(0)), sorted(deck(1))]
     assert set(deck(1)) - set(deck(0)) == {(Kind.UNSYNCED, "kafka")}
-    assert {kind for kind, _ in deck(1)} == set(Kind) - {Kind.STALE_STANDBY}
+    assert {kind for kind, _ in deck(1)} == set(Kind) - {Kind.STALE_STANDBY, Kind.ELECTION}
 
 
 def test_a_fault_with_an_amount_has_one():
@@ -64,7 +64,8 @@ def test_a_machine_is_busy_for_ten_minutes_in_a_long_run():
 def test_kinds_that_are_named_are_the_only_ones_and_there_is_one_fault_at_least():
     """Also in no time."""
     assert {fault.kind for fault in plan_faults(1, 120, kinds=[Kind.CUT])} == {Kind.CUT}
-    assert {fault.kind for fault in plan_faults(1, 120, kinds=[Kind.STALE_STANDBY])} == {Kind.STALE_STANDBY}
+    for kind in (Kind.STALE_STANDBY, Kind.ELECTION):
+        assert {fault.kind for fault in plan_faults(1, 120, kinds=[kind])} == {kind}
     assert {fault.kind for fault in plan_faults(1, 120, kinds=[Kind.UNSYNCED])} == {
         Kind.UNSYNCED
     }  # in the first turn, too

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from highwater.schemas.errors import ConfigurationError
-from highwater.streams.chunks.passports import DAYS_MAX, PASSPORT_KEYS, Passport, Removal, TtlMode, load_passports
+from highwater.streams.chunks.passports import (
+    DAYS_MAX,
+    PASSPORT_KEYS,
+    Given,
+    Passport,
+    Removal,
+    TtlMode,
+    load_passports,
+)
 from tests import ROOT
 
 DEFAULT = Passport(
@@ -59,9 +67,21 @@ def test_documents_have_no_life_of_their_own(tmp_path: Path):
         tmp_path, "[default]\nttl_days = 90\n[namespaces.news]\nttl_days = 10\n[namespaces.open]\nis_open = true"
     )
     passports = load_passports(path)
-    lives = {ns: passports.of(ns, is_lasting=True).ttl_days for ns in ("news", "open", "docs", "unknown")}
+    lives = {ns: passports.of(ns, Given(is_lasting=True)).ttl_days for ns in ("news", "open", "docs", "unknown")}
     assert lives == {"news": 10, "open": DAYS_MAX, "docs": DAYS_MAX, "unknown": DAYS_MAX}
     assert passports.of("unknown").ttl_days == 90
+
+
+def test_an_opened_namespace_is_open_unless_its_own_table_says_otherwise(tmp_path: Path):
+    """The default table does not close it."""
+    path = written(
+        tmp_path, "[default]\nis_open = false\n[namespaces.shut]\nis_open = false\n[namespaces.news]\nttl_days = 10"
+    )
+    passports, opened = load_passports(path), Given(is_opened=True)
+    assert {ns: passports.of(ns, opened).is_open for ns in ("shut", "news", "docs", "unknown")} == {
+        "shut": False, "news": True, "docs": True, "unknown": True,
+    }  # fmt: skip
+    assert not passports.of("unknown").is_open
 
 
 def test_a_file_overrides_single_keys(tmp_path: Path):

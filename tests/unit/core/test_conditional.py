@@ -277,6 +277,7 @@ def _feed_cluster(name: str, size: int, insights: tuple[FeedInsight, ...]) -> Fe
         size=size,
         insights=insights,
         since={f"i-{name}": 1},
+        arrived=(1,),
         born_version=1,
         changed_version=1,
         position=None,

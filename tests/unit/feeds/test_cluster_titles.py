@@ -33,6 +33,7 @@ def _cluster(cluster_id: str, since: tuple[int, ...], *, written: int = 0, title
         positions=((0.0, 0.0),) * len(ids),
         position=(0.0, 0.0),
         radius=1.0,
+        arrived=since,
         born_version=min(since),
         changed_version=max(since),
         nearby_ids=(),

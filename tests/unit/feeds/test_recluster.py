@@ -103,6 +103,8 @@ def test_what_was_in_the_window_before_did_not_arrive():
         assert one.arrived == len(ids[one.cluster_id] & set(IDS[1500:1650]))
         assert one.joined == sum(were.get(insight_id) != one.cluster_id for insight_id in ids[one.cluster_id])
     assert sum(one.joined for one in told) > sum(one.arrived for one in told)
+    for part in (*second.clusters, second.outside):
+        assert part.arrived == tuple(2 if insight_id in IDS[1500:1650] else 1 for insight_id in part.insight_ids)
 
 
 def test_neighbours_that_are_known_are_not_searched_again(monkeypatch):

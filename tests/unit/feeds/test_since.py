@@ -38,7 +38,8 @@ def stored_clusters(draw: st.DrawFn) -> list[dict[str, Any]]:
             continue
         born = draw(st.integers(1, min(since)))
         changed = draw(st.integers(max(since), VERSION))
-        clusters.append(cluster(f"c-{number}", ids, since=since, born=born, changed=changed))
+        more = {"arrived": [draw(st.integers(1, one)) for one in since]} if draw(st.booleans()) else {}
+        clusters.append(cluster(f"c-{number}", ids, since=since, born=born, changed=changed, **more))
     return clusters
 
 

@@ -7,7 +7,7 @@ import pytest
 from asyncpg.exceptions import PostgresError
 
 from highwater.connectors.kafka.failures import REFUSALS_MAX, Following, after_failure, is_refusal
-from highwater.connectors.postgres.pool import AWAY, converting_to_unavailable, is_of_the_store
+from highwater.connectors.postgres.pool import AWAY, StatementTimeoutError, converting_to_unavailable, is_of_the_store
 from highwater.schemas.errors import InvalidEventError, ModelUnavailableError, UnavailableError
 
 # Codes of SQLSTATE that a statement may be answered with through no fault of its data.
@@ -74,6 +74,17 @@ def test_what_the_data_is_to_blame_for_is_found_and_put_aside(error: Exception):
 def test_what_is_away_is_waited_for(error: Exception):
     """This holds for any service."""
     assert after_failure(error, events=1, refusals=0) is Following.REPEAT
+
+
+def test_a_statement_without_an_answer_is_tried_with_fewer_events():
+    """On a busy machine a large batch would never be stored; waiting for a connection is not about its size."""
+    with pytest.raises(UnavailableError) as raised, converting_to_unavailable():
+        raise StatementTimeoutError
+    assert [after_failure(raised.value, events=2, refusals=count) for count in (1, 2)] == [
+        Following.REPEAT, Following.SPLIT,
+    ]  # fmt: skip
+    assert after_failure(raised.value, events=1, refusals=10**6) is Following.REPEAT
+    assert not is_refusal(TimeoutError())
 
 
 def test_what_the_server_did_not_do_is_said_as_it_is():

@@ -18,6 +18,7 @@ from highwater.api.core.uuids import canonical_uuid
 from highwater.api.queries.routes import named_user, post_query, request_id_of
 from highwater.api.queries.timeline import timeline_document
 from highwater.connectors.queries.read_model import RunHistory, served_archive_status
+from highwater.schemas.errors import InvalidEventError
 
 ADA, BOB = "11111111-1111-4111-8111-11111111111a", "22222222-2222-4222-8222-22222222222b"
 assert create_app
@@ -72,8 +73,9 @@ def test_who_asks():
     ):
         with pytest.raises(ForbiddenError):
             _user(refused, BOB)
-    for named in (None, "tom"):
-        with pytest.raises(UnprocessableError):
+    assert _user(Principal(Role.ADMIN), "Tom") == "Tom"
+    for named in (None, "to\nm"):
+        with pytest.raises((UnprocessableError, InvalidEventError)):
             _user(Principal(Role.ADMIN), named)
 
 

@@ -14,7 +14,7 @@ from highwater.api.readers.frame import sentence
 def item(name: str, *keywords: str, size: int = 1, **more: Any) -> dict[str, Any]:
     """A cluster as the API returns it."""
     about = {"cluster_id": name, "title": name, "summary": "", "keywords": list(keywords), "size": size}
-    return {**about, "born_version": 1, "changed_version": 1, "entered": [[1, size]], "insights": [], **more}
+    return {**about, "born_version": 1, "changed_version": 1, "arrived": [[1, size]], "insights": [], **more}
 
 
 def heads(*items: dict[str, Any]) -> list[tuple[str, str]]:
@@ -54,15 +54,20 @@ def test_one_cluster_is_one() -> None:
     [
         (None, 1, 9, ""),
         (9, 1, 9, ""),
-        (8, 9, 9, "New"),
+        (0, 9, 9, "New"),
         (4, 1, 9, "7 new"),
         (8, 1, 9, "Changed"),
+        (8, 9, 9, "Changed"),
     ],
 )
 def test_what_is_new_of_a_cluster(since: int | None, born: int, changed: int, words: str) -> None:
-    """Nothing before the first visit, the whole cluster, a number of insights, or only a change."""
-    one = item("a", born_version=born, changed_version=changed, entered=[[1, 5], [5, 3], [7, 4]])
+    """Nothing before the first visit, the whole cluster, a number of insights, or only a change, as of a new cluster of insights
+    that were there before.
+    """
+    one = item("a", size=12, born_version=born, changed_version=changed, arrived=[[1, 5], [5, 3], [7, 4]])
     assert feed_pages.mark(one, since) == words
+    note = "with news" in feed_pages.feed({"items": [one], "built_at": "2026-01-02T03:04:05Z"}, since=since)
+    assert note == (words not in ("", "Changed"))
 
 
 def test_an_empty_feed_says_how_it_is_filled() -> None:

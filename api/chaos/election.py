@@ -39,11 +39,11 @@ _SECONDS_MAX = 180.0
 class UncleanElection:
     """What an unclean election takes from a stack with three brokers: all that was written while one of them was down."""
 
-    def __init__(self, servers: LocalStack, client: Mapping[str, str], topics: Collection[str] | None = None) -> None:
-        """`topics`: the only ones that lose records, the others wait for a replica that has all of them; None: every topic."""
+    def __init__(self, servers: LocalStack, client: Mapping[str, str], keeping: Collection[str] = ()) -> None:
+        """`keeping`: topics that lose no records, since they wait for a replica that has all of them."""
         self._servers = servers
         self._client = {**client, "log_level": "0"}
-        self._topics = topics
+        self._keeping = keeping
         self._brokers: list[Kafka] = []
         for name in servers.names_of(Kafka.name):
             part = servers.part(name)
@@ -75,7 +75,7 @@ class UncleanElection:
             part.process.start(part.command())
         self._servers.start_part(self.stale.name)
         self._until(
-            lambda: all(one.leader == self.stale.node for one in self._partitions(self._topics)), "it does not lead"
+            lambda: all(one.leader == self.stale.node for one in self._partitions(self._keeping)), "it does not lead"
         )
 
     def come_back(self) -> None:
@@ -87,19 +87,14 @@ class UncleanElection:
         )
         self._set_allowed(is_allowed=False)
 
-    def _partitions(self, topics: Collection[str] | None = None) -> list[PartitionMetadata]:
-        """Return the partitions of these topics; None: of all. A new client each time knows what is so now."""
+    def _partitions(self, without: Collection[str] = ()) -> list[PartitionMetadata]:
+        """Return the partitions of all other topics. A new client each time knows the current state."""
         found = AdminClient(self._client).list_topics(timeout=_ANSWER_SECONDS).topics
-        return [
-            one
-            for name, topic in found.items()
-            if topics is None or name in topics
-            for one in topic.partitions.values()
-        ]
+        return [one for name, topic in found.items() if name not in without for one in topic.partitions.values()]
 
     def _set_allowed(self, *, is_allowed: bool) -> None:
         admin = AdminClient(self._client)
-        names = list(admin.list_topics(timeout=_ANSWER_SECONDS).topics) if self._topics is None else self._topics
+        names = [name for name in admin.list_topics(timeout=_ANSWER_SECONDS).topics if name not in self._keeping]
         done = AlterConfigOpType.SET if is_allowed else AlterConfigOpType.DELETE
         entry = ConfigEntry(_SETTING, "true", incremental_operation=done)
         asked = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry]) for name in names]
