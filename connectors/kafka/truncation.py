@@ -159,12 +159,16 @@ def is_replaced(repaired: Iterable[Truncation], place: Place, offset: int) -> bo
 async def all_truncations(
     pool: asyncpg.Pool[asyncpg.Record], *, seconds_max: float = STATEMENT_SECONDS_MAX
 ) -> list[Truncation]:
-    """Return every loss, the repaired ones included.
+    """Return every loss, the repaired ones included; none of a database of a release that noted none (`upgrade --check`).
 
     Raises:
         UnavailableError: PostgreSQL is unavailable, or does not answer in time.
     """
-    return [_truncation(row) for row in await fetched(pool, QUERIES["truncations_all"], seconds_max=seconds_max)]
+    try:
+        rows = await fetched(pool, QUERIES["truncations_all"], seconds_max=seconds_max)
+    except asyncpg.UndefinedTableError:
+        return []
+    return list(map(_truncation, rows))
 
 
 def of_place(truncations: Iterable[Truncation], place: Place, offset: int) -> Truncation | None:

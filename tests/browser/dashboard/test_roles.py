@@ -307,7 +307,7 @@ def test_a_key_that_is_bound_sees_its_user_only(guarded, product):
         "/browse": "bound to one user",
         "/dead-letters": "bound to one user",
         f"/user?id={other}": "bound to another user",
-        "/queries": "ann is not one",
+        "/queries": "No query yet",
     }.items():
         page = guarded.browser.page(path, context)
         expect(page.locator(".nicegui-content")).to_contain_text(said)

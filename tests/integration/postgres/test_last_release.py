@@ -12,6 +12,7 @@ import pytest
 
 from highwater.connectors.backup.statements import QUERIES
 from highwater.connectors.backup.tables import NOT_COPIED, copy_in, copy_out
+from highwater.connectors.kafka.truncation import all_truncations
 from highwater.connectors.postgres.migrate import known_migrations, migrate
 from highwater.connectors.postgres.pool import open_pool
 from tests import ROOT
@@ -98,6 +99,7 @@ async def test_rows_of_the_last_release_are_migrated_and_still_fit(released: Any
     before = await rows_of(released, columns)
     async with released.acquire() as connection:
         copied = await copy_out(connection, tmp_path)
+    assert await all_truncations(released) == []  # as `highwater upgrade --check` asks before the migration
 
     assert await migrate(released) == sorted(set(known_migrations()) - set(RELEASE["migrations"]))
     assert await rows_of(released, columns) == before
