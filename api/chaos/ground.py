@@ -97,7 +97,7 @@ class Ground:
         self._roles: dict[str, Role] = {}
         self._environments: dict[str, dict[str, str]] = {}  # of the roles, which read them at each start
         self._failure: BaseException | None = None
-        self._elections, self._looked_at = 0, 0.0
+        self._looked_at = 0.0  # when losses of the log were last asked for
         self.moved: dict[str, str] = {}  # new positions by former ones, after all repairs of the log
         self.settings: Settings = read_settings({})
         self.data_dir = folder / "roles"
@@ -203,7 +203,7 @@ class Ground:
 
     def _repair_what_is_found(self) -> None:
         """Do what an operator does after an election: a topic without readers shows its loss only when it is written to."""
-        if self._elections and time.monotonic() > self._looked_at + _LOSS_LOOK_SECONDS:
+        if self.servers.brokers > 1 and time.monotonic() > self._looked_at + _LOSS_LOOK_SECONDS:
             self._looked_at = time.monotonic()
             with contextlib.suppress(UnavailableError):
                 if self.asked(truths.open_losses):
@@ -346,7 +346,6 @@ class Ground:
         """Return an election that takes from every topic what one broker has missed. The offsets of groups stay, as in a power
         loss.
         """
-        self._elections += 1
         return UncleanElection(self.servers, self.settings.kafka_client(), keeping=(_OFFSETS_TOPIC,))
 
     def start_second(self, name: str) -> str:

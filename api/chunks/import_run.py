@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from highwater.connectors.sources.chunked import Fault, Origin, Piece, Submission, Whole
     from highwater.connectors.sources.github import Listing
     from highwater.connectors.sources.remembered import Remembered
+    from highwater.streams.chunks.passports import Passport
     from highwater.streams.settings import Settings
 
 # Faults are printed one by one up to a limit, so that they do not scroll important lines away; the rest is counted.
@@ -124,32 +125,31 @@ class AgeLimit:
         warn(f"{older}; to find them set ttl_days of [namespaces.{self.ns}] in HIGHWATER_NAMESPACES")
 
 
-def age_limit_of(file: Path | None, options: ImportOptions, now_ms: int) -> AgeLimit | None:
-    """Return the maximum age of a namespace by the local configuration; None if it has none or also finds older documents."""
-    from highwater.streams.chunks.passports import DAYS_MAX, Given, TtlMode, load_passports
+def age_limit_of(passport: Passport, ns: str, now_ms: int) -> AgeLimit | None:
+    """Return the maximum age of a namespace by its passport; None if it has none or also finds older documents."""
+    from highwater.streams.chunks.passports import DAYS_MAX, TtlMode
     from highwater.streams.chunks.scoring import DAY_MS
 
-    passport = load_passports(file).of(options.ns, Given(is_lasting=options.lasts))
     if passport.ttl_mode != TtlMode.FILTER or passport.ttl_days >= DAYS_MAX:
         return None
-    return AgeLimit(options.ns, passport.ttl_days, now_ms - int(passport.ttl_days * DAY_MS))
+    return AgeLimit(ns, passport.ttl_days, now_ms - int(passport.ttl_days * DAY_MS))
 
 
-def is_open_to_questions(file: Path | None, options: ImportOptions) -> bool:
-    """Return whether answers may quote the documents by the local configuration and the options.
+def passport_of(file: Path | None, options: ImportOptions) -> Passport:
+    """Return the passport of the namespace by the local configuration and the options.
 
     Raises:
         click.UsageError: the namespace is to be opened, and its own table says that it is closed.
     """
     from highwater.streams.chunks.passports import Given, load_passports
 
-    is_open = load_passports(file).of(options.ns, Given(is_opened=options.opens)).is_open
-    if options.opens and not is_open:
+    passport = load_passports(file).of(options.ns, Given(options.lasts, options.opens))
+    if options.opens and not passport.is_open:
         why = (
             f"--open cannot open {options.ns!r}: [namespaces.{options.ns}] in HIGHWATER_NAMESPACES sets is_open = false"
         )
         raise click.UsageError(why, click.get_current_context())
-    return is_open
+    return passport
 
 
 def _published_at(item: Whole | Piece | Fault) -> int | None:
@@ -175,7 +175,6 @@ class Import:
         self._origin: Origin | None = None
         self._submission: Submission | None = None
         self._is_interrupted = False
-        self._is_open = False
         self._life: AgeLimit | None = None
         self._left_out: list[dict[str, str]] = []
 
@@ -192,11 +191,11 @@ class Import:
             CommandFailedError: nothing could be read.
             UnavailableError: Kafka or the registry became unavailable; a repeated import sends what is missing.
         """
-        self._is_open = is_open_to_questions(self._settings.namespaces_file, self._options)
+        passport = passport_of(self._settings.namespaces_file, self._options)
         with self._remembered(identity) as known:
-            publisher = self._publish(known, use)
+            publisher = self._publish(known, use, passport)
         self._faults.conclude()
-        self._conclude(name, publisher, as_json=as_json)
+        self._conclude(name, publisher, as_json=as_json, is_open=passport.is_open)
 
     def _remembered(self, identity: Sequence[str] | None) -> AbstractContextManager[Remembered]:
         from highwater.connectors.sources.remembered import Remembered
@@ -206,7 +205,7 @@ class Import:
         about = [*identity, self._options.ns, self._options.slot]
         return Remembered.opened(self._settings.data_dir / "imports", about)
 
-    def _publish(self, known: Remembered, use: UseOrigin) -> Publisher:
+    def _publish(self, known: Remembered, use: UseOrigin, passport: Passport) -> Publisher:
         from highwater.api.command.publishing import EventPublisher, Publisher, codec_of
         from highwater.connectors.sources.chunked import Submission, Target
         from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED
@@ -215,7 +214,7 @@ class Import:
 
         wanted = self._options
         clock = ProductClock(self._settings.clock_file)
-        self._life = age_limit_of(self._settings.namespaces_file, wanted, clock())
+        self._life = age_limit_of(passport, wanted.ns, clock())
         codec = asyncio.run(codec_of(self._settings, (CHUNK_SUBMITTED, INGEST_FINISHED)))
         publisher = Publisher(kafka_client(self._settings))
         topics: dict[str, EventPublisher] = {
@@ -302,7 +301,7 @@ class Import:
             _remember_pages(origin, submission, known, is_full=self._options.asks_full and is_whole)
         known.save()
 
-    def _conclude(self, name: str, publisher: Publisher, *, as_json: bool) -> None:
+    def _conclude(self, name: str, publisher: Publisher, *, as_json: bool, is_open: bool) -> None:
         submission = self._submission
         if self._origin is None or submission is None:  # after Ctrl-C
             click.get_current_context().exit(INTERRUPTED)
@@ -325,7 +324,7 @@ class Import:
             "too_old": 0 if self._life is None else self._life.too_old,
             "left_out": dict(sorted(submission.left_out.items())),
             "left_out_parts": self._left_out,
-            "open": self._is_open,
+            "open": is_open,
             "positions": list(publisher.positions().values()),
         }
         if self._options.opens and not submission.chunks:

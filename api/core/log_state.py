@@ -91,11 +91,13 @@ class LogState:
 
     async def _compare(self) -> None:
         noted, self._given_again = self._given_again, {}
+        given, self._given = self._given, {}
         try:
-            await look(self._admin, self._pool(), _FOUND_BY, self._clock(), self._given, given_again=noted)
+            await look(self._admin, self._pool(), _FOUND_BY, self._clock(), given, given_again=noted)
         except (UnavailableError, asyncpg.PostgresError):
             self._is_compared = False
             self._given_again = noted | self._given_again
+            self._given = {**given, **self._given}
             raise
 
     async def refuse_writes(self, topic: str, keys: Iterable[str]) -> None:

@@ -199,7 +199,7 @@ def is_open(passports: Passports, ns: str, row: Any) -> bool:
     """Return whether users may read a namespace: its passport allows it, and so does its row if it has one."""
     if row is None:
         return passports.of(ns).is_open
-    return passports.of(ns, Given(row["is_lasting"], row["is_opened"])).is_open and bool(row["is_open"])
+    return passports.of(ns, Given.of_row(row)).is_open and bool(row["is_open"])
 
 
 async def namespace_is_open(services: Services, ns: str) -> bool:

@@ -41,7 +41,7 @@ async def ensure_passports(tx: Connection, given: Mapping[str, Given], passports
 async def store_given(tx: Connection, given: Mapping[str, Given], passports: Passports) -> None:
     """Store what events gave to namespaces, with what their passports are for it and for what was given before."""
     rows = await tx.fetch(QUERIES["hold_namespaces"], list(given))
-    wanted = {row["ns"]: Given(row["is_lasting"], row["is_opened"]) | given[row["ns"]] for row in rows}
+    wanted = {row["ns"]: Given.of_row(row) | given[row["ns"]] for row in rows}
     of = [passports.of(ns, one) for ns, one in wanted.items()]
     lives, are_open = [one.ttl_days for one in of], [one.is_open for one in of]
     await tx.execute(QUERIES["give_namespaces"], list(wanted), *_given_columns(wanted), lives, are_open)
@@ -50,7 +50,7 @@ async def store_given(tx: Connection, given: Mapping[str, Given], passports: Pas
 async def align_passports(tx: Connection, passports: Passports, now_ms: int) -> list[str]:
     """Update all rows to the configuration; return the names of changed ones."""
     rows = await tx.fetch(QUERIES["lock_namespaces"])
-    names = {row["ns"]: Given(row["is_lasting"], row["is_opened"]) for row in rows}
+    names = {row["ns"]: Given.of_row(row) for row in rows}
     if not names:
         return []
     changed = await tx.fetch(QUERIES["align_namespaces"], *_columns(names, passports), to_datetime(now_ms))

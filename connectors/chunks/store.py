@@ -79,12 +79,7 @@ class Planned(NamedTuple):
 async def namespaces_of(tx: Connection, names: Collection[str]) -> dict[str, Namespace]:
     """Return the namespaces that exist."""
     rows = await tx.fetch(QUERIES["chunk_namespaces_of"], list(names))
-    return {
-        row["ns"]: Namespace(
-            row["dimensions"], row["is_hot"], row["hot_days"], Given(row["is_lasting"], row["is_opened"])
-        )
-        for row in rows
-    }
+    return {row["ns"]: Namespace(row["dimensions"], row["is_hot"], row["hot_days"], Given.of_row(row)) for row in rows}
 
 
 async def hold_without_dimensions(tx: Connection, names: Collection[str]) -> None:

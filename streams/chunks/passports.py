@@ -63,6 +63,11 @@ class Given:
     is_lasting: bool = False
     is_opened: bool = False
 
+    @classmethod
+    def of_row(cls, row: Any) -> Given:
+        """Return what a row of `chunk_namespaces` has of it."""
+        return cls(row["is_lasting"], row["is_opened"])
+
     def __or__(self, other: Given) -> Given:
         """Return both together."""
         return Given(self.is_lasting or other.is_lasting, self.is_opened or other.is_opened)

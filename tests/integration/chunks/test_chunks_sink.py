@@ -181,14 +181,18 @@ async def test_a_chunk_is_a_row(document: Document):
     assert (bare["embedding"], bare["embedding_model"], bare["published_at"]) == (None, None, None)
 
 
+async def namespace_row(document: Document, columns: str) -> Any:
+    """These columns of the document's namespace."""
+    return tuple(
+        await document.context.pool.fetchrow(f"SELECT {columns} FROM chunk_namespaces WHERE ns = $1", document.ns)
+    )
+
+
 async def test_a_namespace_that_is_given_documents_has_no_life(document: Document):
     """From the first such chunk on, be it one that is stored already; other chunks of it do not end that."""
 
     async def life() -> tuple[float, bool]:
-        row = await document.context.pool.fetchrow(
-            "SELECT ttl_days, is_lasting FROM chunk_namespaces WHERE ns = $1", document.ns
-        )
-        return row["ttl_days"], row["is_lasting"]
+        return await namespace_row(document, "ttl_days, is_lasting")
 
     await document.stores(document.chunk(0, "a"))
     assert await life() == (365.0, False)
@@ -206,10 +210,7 @@ async def test_a_namespace_that_was_opened_stays_open(document: Document):
     """From the first such chunk on; later chunks do not change that."""
 
     async def openness() -> tuple[bool, bool]:
-        row = await document.context.pool.fetchrow(
-            "SELECT is_open, is_opened FROM chunk_namespaces WHERE ns = $1", document.ns
-        )
-        return row["is_open"], row["is_opened"]
+        return await namespace_row(document, "is_open, is_opened")
 
     await document.stores(document.chunk(0, "a"))
     assert await openness() == (False, False)
