@@ -15,6 +15,8 @@ from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position, parse_position
 
 Headers = list[tuple[str, bytes]]
+# As text; of a name that occurs several times all values.
+HeaderTexts = dict[str, "str | list[str | None] | None"]
 
 # Replaces the headers of a record with a header name that is not UTF-8, which librdkafka's client cannot represent.
 HEADERS_UNREADABLE = ("dlq_headers_unreadable", b"")
@@ -29,6 +31,19 @@ def iso_from_ms(ms: int) -> str:
     """Return UTC ISO 8601 with `Z`, with milliseconds only if there are any."""
     moment = datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
     return moment.isoformat(timespec="milliseconds" if ms % 1000 else "seconds").replace("+00:00", "Z")
+
+
+def text_of(raw: bytes | None) -> str | None:
+    """Return bytes as UTF-8 text; invalid bytes are shown as escapes."""
+    return None if raw is None else raw.decode("utf-8", "backslashreplace")
+
+
+def headers_of(headers: Headers | None) -> HeaderTexts:
+    """Return headers as text; a name that occurs several times has the list of its values."""
+    found: dict[str, list[str | None]] = {}
+    for name, value in headers or ():
+        found.setdefault(name, []).append(text_of(value))
+    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
 
 
 def iso_or_number(ms: int) -> str | int:

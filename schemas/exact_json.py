@@ -59,7 +59,7 @@ def write_json(value: Any, option: int = 0) -> bytes:
 
 def json_default(value: Any) -> Any:
     """Return a value of a type that orjson does not know, in one that it knows."""
-    if isinstance(value, LongNumber):
+    if isinstance(value, Decimal):
         return orjson.Fragment(str(value))
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()

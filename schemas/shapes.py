@@ -24,7 +24,8 @@ NESTING_MAX = 32
 FIXED_BYTES_MAX = 9 * 1024 * 1024
 
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
-_TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis")
+# The properties of a logical type.
+_LOGICAL = ("logicalType", "precision", "scale")
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
@@ -85,9 +86,8 @@ class CleanSchema:
     document: Any
 
 
-def clean_schema(text: str, *, keeps_times: bool = False) -> CleanSchema:
-    """Read a schema's text. `keeps_times` keeps the logical types of times in the clean form, for code that shows them
-    as times.
+def clean_schema(text: str, *, keeps_logical_types: bool = False) -> CleanSchema:
+    """Read a schema's text. `keeps_logical_types` keeps them in the clean form, for code that shows what they mean.
 
     Raises:
         UnsafeSchemaError: it is too large, too deep, recursive, or not an Avro schema.
@@ -101,7 +101,7 @@ def clean_schema(text: str, *, keeps_times: bool = False) -> CleanSchema:
         raise UnsafeSchemaError(f"the schema is nested deeper than {NESTING_MAX} levels") from error
     except ValueError as error:
         raise UnsafeSchemaError(f"the schema is not JSON: {error}") from error
-    shape, clean = _Reader(keeps_times=keeps_times).read(document, "", 1)
+    shape, clean = _Reader(keeps_logical_types=keeps_logical_types).read(document, "", 1)
     try:
         json.dumps(clean, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -117,8 +117,8 @@ def characters_weight(text: str) -> int:
 class _Reader:
     """Reads one schema; remembers the types named so far."""
 
-    def __init__(self, *, keeps_times: bool) -> None:
-        self._keeps_times = keeps_times
+    def __init__(self, *, keeps_logical_types: bool) -> None:
+        self._kept = _LOGICAL if keeps_logical_types else ()
         self._named: dict[str, Shape] = {}
         self._open: set[str] = set()
 
@@ -140,9 +140,12 @@ class _Reader:
         if kind in ("record", "error", "enum", "fixed"):
             return self._definition(node, kind, namespace, level)
         shape, clean = self._by_name(kind, namespace)
-        if self._keeps_times and kind == "long" and node.get("logicalType") in _TIMES:
-            clean = {"type": kind, "logicalType": node["logicalType"]}
-        return shape, clean
+        logical = self._logical(node) if kind in _PRIMITIVES else {}
+        return shape, {"type": kind, **logical} if logical else clean
+
+    def _logical(self, node: dict[str, Any]) -> dict[str, Any]:
+        """Return the properties of a node's logical type that are kept."""
+        return {name: node[name] for name in self._kept if name in node} if "logicalType" in node else {}
 
     def _by_name(self, name: str, namespace: str) -> tuple[Shape, Any]:
         if name in _PRIMITIVES:
@@ -181,6 +184,7 @@ class _Reader:
             shape = _enum(node, clean, full, aliases)
         elif kind == "fixed":
             shape = _fixed(node, clean, full, aliases)
+            clean |= self._logical(node)
         else:
             clean["type"] = "record"
             self._open.add(full)

@@ -9,8 +9,8 @@ registry is asked once for each schema, and for a limited number of schemas that
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -19,8 +19,10 @@ import orjson
 from highwater.schemas.codec import PREFIX_BYTES, schema_id_of
 from highwater.schemas.envelope import Headers
 from highwater.schemas.errors import InvalidEventError, UnknownSchemaError, UnknownSchemaGuidError
-from highwater.schemas.exact_json import read_json
+from highwater.schemas.exact_json import read_json, write_json
+from highwater.schemas.logical_types import Conversion, conversion_of
 from highwater.schemas.readable import Reading, readable
+from highwater.schemas.shapes import clean_schema
 
 # The id of a schema in its registry, or the GUID that it has in every registry.
 SchemaName = int | UUID
@@ -41,23 +43,60 @@ class _Framing(NamedTuple):
     is_in_header: bool
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Schema:
+    """How values of a schema are read, and how its logical types are shown (None: it has none)."""
+
+    reading: Reading
+    conversion: Conversion | None
+
+    @classmethod
+    def of(cls, text: str) -> _Schema:
+        """Read a schema's text.
+
+        Raises:
+            UnsafeSchemaError: its values are not decoded.
+        """
+        reading = Reading(readable(text), None)
+        return cls(reading, conversion_of(clean_schema(text, keeps_logical_types=True).document))
+
+    def json(self, raw: bytes, begin: int) -> _AvroJson:
+        """Return the datum from `begin` on.
+
+        Raises:
+            InvalidEventError: the bytes do not fit the schema.
+        """
+        datum = self.reading.read(raw, begin)
+        if self.conversion is None:
+            return _AvroJson(write_json(datum), is_exact=True)
+        return _AvroJson(write_json(self.conversion(datum)), is_exact=False)
+
+
+class _AvroJson(NamedTuple):
+    """The JSON of a value in Avro. `is_exact`: its numbers are integers of 64 bits and doubles."""
+
+    text: bytes
+    is_exact: bool
+
+
 class ForeignValues:
     """Reads values; `text_of` returns the Avro schema of an id or a GUID, or raises `UnknownSchemaError`."""
 
     def __init__(self, text_of: Callable[[SchemaName], str]) -> None:
         self._text_of = text_of
-        self._readings: dict[SchemaName, Reading | None] = {}
+        self._schemas: dict[SchemaName, _Schema | None] = {}
         self._unknown = 0
 
     def value(self, raw: bytes, headers: Headers | None = None) -> Any:
-        """Return the value as JSON has it, long numbers as `LongNumber`; bytes within an Avro value in base64.
+        """Return the value as JSON has it, long numbers as `LongNumber`; of Avro, bytes in base64 and logical types by
+        what they mean.
 
         Raises:
             InvalidEventError: it is neither Avro of a registered schema, nor JSON, nor text.
         """
         found = self._avro(raw, headers)
         if found is not None:
-            return orjson.loads(orjson.dumps(found[0], default=_plain))
+            return orjson.loads(found.text) if found.is_exact else read_json(found.text)
         parsed = _parsed(raw)
         return _text(raw) if parsed is None else parsed[1]
 
@@ -69,12 +108,12 @@ class ForeignValues:
         """
         found = self._avro(raw, headers)
         if found is not None:
-            return orjson.dumps(found[0], default=_plain).decode()
+            return found.text.decode()
         parsed = _parsed(raw)
         return (orjson.dumps(_text(raw)) if parsed is None else parsed[0]).decode()
 
-    def _avro(self, raw: bytes, headers: Headers | None) -> tuple[Any] | None:
-        """Return the value by the schema that it names; None if it names none, or one that is not Avro.
+    def _avro(self, raw: bytes, headers: Headers | None) -> _AvroJson | None:
+        """Return a value by the schema that it names; None if it names none, or one that is not Avro.
 
         Raises:
             InvalidEventError: it does not fit the schema; or a header names a schema that is not available, and the value is
@@ -83,9 +122,9 @@ class ForeignValues:
         framing = _framing(raw, headers)
         if framing is None:
             return None
-        reading = self._reading(framing.schema)
-        if reading is not None:
-            return (reading.read(raw, framing.begin),)
+        schema = self._schema(framing.schema)
+        if schema is not None:
+            return schema.json(raw, framing.begin)
         if framing.is_in_header and not (raw[:1] in (b"{", b"[") and _parsed(raw)):
             raise InvalidEventError(
                 "unknown_schema",
@@ -94,18 +133,18 @@ class ForeignValues:
             )
         return None
 
-    def _reading(self, schema: SchemaName) -> Reading | None:
-        """Return how values of a schema are read; None if it is not available."""
-        if schema not in self._readings:
+    def _schema(self, schema: SchemaName) -> _Schema | None:
+        """Return how values of a schema are shown; None if it is not available."""
+        if schema not in self._schemas:
             if self._unknown >= UNKNOWN_SCHEMAS_MAX:
                 return None
-            self._readings[schema] = self._made(schema)
-            self._unknown += self._readings[schema] is None
-        return self._readings[schema]
+            self._schemas[schema] = self._made(schema)
+            self._unknown += self._schemas[schema] is None
+        return self._schemas[schema]
 
-    def _made(self, schema: SchemaName) -> Reading | None:
+    def _made(self, schema: SchemaName) -> _Schema | None:
         try:
-            return Reading(readable(self._text_of(schema)), None)
+            return _Schema.of(self._text_of(schema))
         except (
             UnknownSchemaError,
             UnknownSchemaGuidError,
@@ -172,9 +211,3 @@ def _text(raw: bytes) -> str:
     if any(ord(one) in _CONTROLS for one in found):
         raise InvalidEventError("not_text", "the value is neither Avro of a registered schema, nor JSON, nor text")
     return found
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return str(value)

@@ -18,7 +18,7 @@ from highwater.connectors.kafka.records import Record, record_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.kafka.signals import deferred_signals
 from highwater.schemas.codec import Codec
-from highwater.schemas.envelope import Headers, iso_or_number
+from highwater.schemas.envelope import Headers, headers_of, iso_or_number, text_of
 from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
 from highwater.schemas.json_events import event_to_json
 from highwater.schemas.positions import Position
@@ -154,18 +154,22 @@ class Decoder:
         return event_to_json(self._topic, event)
 
     def shown(self, record: Record) -> dict[str, Any]:
-        """Return a record as JSON: `value`, or `undecodable` with the reason and `bytes_base64`."""
+        """Return a record as JSON: `value`, or `undecodable` with the reason and `bytes_base64`.
+
+        The value `null` of JSON has `bytes_base64`, unlike a tombstone.
+        """
         document: dict[str, Any] = {
             "position": str(record.position),
             "timestamp": iso_or_number(record.arrived_ms),
             "key": text_of(record.key),
-            "headers": headers_of(record),
+            "headers": headers_of(record.headers),
         }
         try:
             document["value"] = self.decode(record.value, record.headers)
         except (InvalidEventError, UnknownSchemaError) as error:
             document["undecodable"] = str(error)
-            document["bytes_base64"] = None if record.value is None else base64.b64encode(record.value).decode()
+        if document.get("value") is None and record.value is not None:
+            document["bytes_base64"] = base64.b64encode(record.value).decode()
         return document
 
 
@@ -178,16 +182,6 @@ class _ForeignDecoder(Decoder):
 
     def decode(self, value: bytes | None, headers: Headers | None = None) -> dict[str, Any]:
         return cast("dict[str, Any]", None if value is None else self._values.value(value, headers))
-
-
-def text_of(raw: bytes | None) -> str | None:
-    """Return bytes as UTF-8 text; invalid bytes are shown as escapes."""
-    return None if raw is None else raw.decode("utf-8", "backslashreplace")
-
-
-def headers_of(record: Record) -> dict[str, str | None]:
-    """Return headers as text; of several with one name the last."""
-    return {name: text_of(value) for name, value in record.headers}
 
 
 def kafka_error(error: KafkaException) -> UnavailableError:

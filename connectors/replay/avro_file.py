@@ -8,7 +8,8 @@ from fastavro import parse_schema
 from fastavro.write import Writer as ContainerWriter
 
 from highwater.connectors.replay.decoding import Decoded, Decoder
-from highwater.connectors.replay.text import headers_of, text_of
+from highwater.connectors.replay.text import header_texts
+from highwater.schemas.envelope import text_of
 
 # Blocks of 256 KiB: large enough for deflate to find repetitions, small enough to be skipped.
 _BLOCK_BYTES = 256 * 1024
@@ -54,7 +55,7 @@ class AvroFile:
                     "offset": offset,
                     "timestamp": arrived_ms,
                     "key": text_of(batch.keys[place]),
-                    "headers": headers_of(batch.headers[place]),
+                    "headers": header_texts(batch.headers[place]),
                     "value": rows[place],
                     "undecodable": problems.get(place),
                     "bytes": batch.values[place] if place in problems else None,

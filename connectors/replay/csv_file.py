@@ -14,7 +14,8 @@ import pyarrow.csv as pacsv
 
 from highwater.connectors.replay.decoding import Decoded, Decoder
 from highwater.connectors.replay.table import table_of
-from highwater.connectors.replay.text import base64_of, headers_of, is_millis, iso_times
+from highwater.connectors.replay.text import base64_of, is_millis, iso_times
+from highwater.schemas.envelope import headers_of
 from highwater.schemas.exact_json import write_json
 
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)

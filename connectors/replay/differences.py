@@ -12,7 +12,7 @@ from typing import Any
 
 from highwater.connectors.kafka.foreign_values import with_prefix
 from highwater.connectors.replay.reading import Batch
-from highwater.connectors.replay.text import text_of
+from highwater.schemas.envelope import text_of
 from highwater.schemas.errors import HighwaterError
 
 # Keys and values of both states; for small ones Python takes as much again.

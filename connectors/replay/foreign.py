@@ -38,8 +38,11 @@ class ForeignDecoded(Decoded):
 
     @property
     def written_rows(self) -> list[Row]:
-        """Return the values as a file with a schema has them."""
-        return [None if row is None else {_COLUMN: write_json(row).decode()} for row in self.rows]
+        """Return the values as a file with a schema has them; `null` of JSON as a text, unlike a tombstone."""
+        return [
+            None if value is None or place in self.problems else {_COLUMN: write_json(row).decode()}
+            for place, (value, row) in enumerate(zip(self.batch.values, self.rows, strict=True))
+        ]
 
     def some(self, names: Sequence[str]) -> list[Row]:
         """Return the complete values, long numbers as doubles: conditions have no others."""

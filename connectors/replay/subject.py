@@ -67,7 +67,7 @@ def _fields_with_default(text: str) -> list[dict[str, Any]]:
             return []
     except UnsafeSchemaError:
         return []
-    return [one for one in clean_schema(text, keeps_times=True).document["fields"] if "default" in one]
+    return [one for one in clean_schema(text, keeps_logical_types=True).document["fields"] if "default" in one]
 
 
 def _is_overfull(

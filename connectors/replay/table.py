@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from highwater.connectors.replay.decoding import Decoded
-from highwater.connectors.replay.text import headers_of, key_column
+from highwater.connectors.replay.text import header_texts, key_column
 from highwater.schemas.envelope import Headers
 
 HEADERS = pa.map_(pa.string(), pa.string())
@@ -62,4 +62,4 @@ def header_column(headers: list[Headers | None]) -> pa.Array:
     if not any(headers):
         empty = pa.array([], pa.string())
         return pa.MapArray.from_arrays(pa.array(np.zeros(len(headers) + 1, np.int32)), empty, empty)
-    return pa.array([list(headers_of(one).items()) for one in headers], HEADERS)
+    return pa.array([list(header_texts(one).items()) for one in headers], HEADERS)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from highwater.connectors.replay.decoding import Decoded
-from highwater.schemas.envelope import Headers, iso_or_number
+from highwater.schemas.envelope import Headers, headers_of, iso_or_number, text_of
 from highwater.schemas.exact_json import write_json
 
 # Characters that JSON escapes: the quote, the backslash and the control characters.
@@ -24,14 +24,12 @@ _ISO_MIN_MS, _ISO_MAX_MS = -62_135_596_800_000, 253_402_300_799_999  # the years
 _TIME_LETTERS = len("2026-01-31 12:00:00.000")
 
 
-def text_of(raw: bytes | None) -> str | None:
-    """Return bytes as UTF-8 text; invalid bytes are shown as escapes."""
-    return None if raw is None else raw.decode("utf-8", "backslashreplace")
-
-
-def headers_of(headers: Headers | None) -> dict[str, str | None]:
-    """Return headers as text; of several with one name the last."""
-    return {name: text_of(value) for name, value in headers or ()}
+def header_texts(headers: Headers | None) -> dict[str, str | None]:
+    """Return headers for a column of texts; of a name that occurs several times the values as a JSON array."""
+    return {
+        name: orjson.dumps(values).decode() if isinstance(values, list) else values
+        for name, values in headers_of(headers).items()
+    }
 
 
 def base64_of(raw: Any) -> str:
@@ -45,7 +43,10 @@ def json_lines(decoded: Decoded) -> Any:
 
 
 def documents(decoded: Decoded) -> list[dict[str, Any]]:
-    """Return each record as a JSON document; with `undecodable` and `bytes_base64` if the value is not an event."""
+    """Return each record as a JSON document; with `undecodable` and `bytes_base64` if the value is not an event.
+
+    The value `null` of JSON has `bytes_base64`, unlike a tombstone.
+    """
     batch, kinds = decoded.batch, list(decoded.arrow_type)
     times = [field.name for field in kinds if is_millis(field.type)]
     found = []
@@ -65,6 +66,7 @@ def documents(decoded: Decoded) -> list[dict[str, Any]]:
         }
         if place in decoded.problems:
             document["undecodable"] = decoded.problems[place]
+        if row is None and batch.values[place] is not None:
             document["bytes_base64"] = base64_of(batch.values[place])
         found.append(document)
     return found

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from highwater.connectors.replay.cel_alone import STDLIB_FUNCTIONS, add_stdlib_to_context, cel
 from highwater.connectors.replay.decoding import Decoded
-from highwater.connectors.replay.text import headers_of, text_of
 from highwater.connectors.replay.where_error import WhereError
+from highwater.schemas.envelope import Headers, text_of
 
 __all__ = ["CHARACTERS_MAX", "NAMES", "NO_ANSWER", "Where", "WhereError"]
 
@@ -143,7 +143,7 @@ class Where:
         make: dict[str, Callable[[], Sequence[Any]]] = {
             "key": lambda: [text_of(key) for key in batch.keys],
             "value": lambda: self._values(decoded),
-            "headers": lambda: [headers_of(one) for one in batch.headers],
+            "headers": lambda: [_last_values(one) for one in batch.headers],
             "time": lambda: [_moment(ms) for ms in batch.times_ms.tolist()],
             "topic": lambda: [batch.topic] * len(batch),
             "partition": batch.partitions.tolist,
@@ -238,3 +238,8 @@ def _in_words(what: str) -> str:
     if "'<EOF>'" in what and not what.endswith("expecting <EOF>"):
         return "it ends too early"
     return what.split(" expecting ", maxsplit=1)[0].strip() or "it does not parse"
+
+
+def _last_values(headers: Headers | None) -> dict[str, str | None]:
+    """Return headers as conditions see them: of several with one name the last."""
+    return {name: text_of(value) for name, value in headers or ()}

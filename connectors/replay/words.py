@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from highwater.connectors.replay.decoding import Decoded
-from highwater.connectors.replay.text import base64_of, documents, text_of
+from highwater.connectors.replay.text import base64_of, documents
+from highwater.schemas.envelope import text_of
 
 
 def mentioning(decoded: Decoded, words: str) -> list[int]:

@@ -48,11 +48,13 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[list[Any]]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Return the values of a column; times after the year 9999, as of a record in microseconds, in ms since 1970."""
+    """Return the values of a column; times after the year 9999, as of a record in microseconds, in ms since 1970, and
+    dates in days.
+    """
     try:
         return list(column.to_pylist(maps_as_pydicts="lossy"))
     except (ValueError, OverflowError):
-        if not pa.types.is_timestamp(column.type):
+        if not pa.types.is_timestamp(column.type) and not pa.types.is_date32(column.type):
             raise
         return [_time(one) for one in column]
 
@@ -61,7 +63,8 @@ def _time(scalar: Any) -> Any:
     try:
         return scalar.as_py()
     except (ValueError, OverflowError):
-        return scalar.cast(pa.timestamp("ms", tz=scalar.type.tz)).value
+        is_date = pa.types.is_date32(scalar.type)
+        return scalar.value if is_date else scalar.cast(pa.timestamp("ms", tz=scalar.type.tz)).value
 
 
 def _plain(value: Any) -> Any:  # noqa: PLR0911 - a case for each kind of value
@@ -72,11 +75,7 @@ def _plain(value: Any) -> Any:  # noqa: PLR0911 - a case for each kind of value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Decimal):
-        return (
-            _plain(int(value))
-            if value == value.to_integral_value() and value.as_tuple().exponent == 0
-            else float(value)
-        )
+        return _plain(int(value)) if value.as_tuple().exponent == 0 else _fraction(value)
     if isinstance(value, datetime):
         is_fine = value.microsecond % 1_000
         text = value.isoformat(timespec="auto" if is_fine or not value.microsecond else "milliseconds")
@@ -88,6 +87,12 @@ def _plain(value: Any) -> Any:  # noqa: PLR0911 - a case for each kind of value
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         return [_plain(one) for one in value]
     return base64_of(value) if isinstance(value, bytes) else str(value)
+
+
+def _fraction(number: Decimal) -> float | str:
+    """Return a decimal as a double; as text if that would change it."""
+    double = float(number)
+    return double if Decimal(repr(double)) == number else str(number)
 
 
 # What a column of JSON says of itself, since to Arrow it is text.

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from highwater.connectors.kafka.registry_http import ask
 from highwater.connectors.replay.subject import Subject
 from highwater.connectors.sql.catalogue import RECORD_TYPES, column_type
 from highwater.schemas.errors import HighwaterError
+from highwater.schemas.logical_types import decimal_size
 from highwater.schemas.topic_kinds import kind_of
 from highwater.schemas.topics import foreign_topic
 from highwater.streams.access import RegistryAccess
@@ -27,11 +28,21 @@ SCHEMA = "topics"
 # Subjects whose fields a list of tables shows: each is two requests to the registry and more.
 SUBJECTS_LISTED_MAX = 200
 
+# Of DuckDB's and Arrow's decimals; a longer one is bytes.
+DECIMAL_DIGITS_MAX = 38
+
 _IDENTIFIER = re.compile(r'"((?:[^"]|"")+)"|([A-Za-z_][\w$]*)')
 
 
 class AmbiguousTopicError(HighwaterError):
     """SQL takes two topics for one, because their names differ in capital letters alone. Write the name exactly as it is."""
+
+
+class LogicalColumn(NamedTuple):
+    """The type of a column in SQL; `decimal` has precision and scale of a decimal, None is a date."""
+
+    sql: str
+    decimal: tuple[int, int] | None
 
 
 def foreign_names(on_broker: Iterable[str]) -> list[str]:
@@ -86,8 +97,29 @@ def foreign_fields(schema: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
 
 def foreign_columns(schema: Mapping[str, Any] | None) -> dict[str, str]:
     """Return the columns of a topic's table by name, with their types; `schema` None: the registry has none for it."""
-    fields = {field["name"]: column_type(field["type"]) for field in foreign_fields(schema)}
+    fields = {field["name"]: _type(field["type"]) for field in foreign_fields(schema)}
     return {**RECORD_TYPES, **VALUE_TYPES, **fields}
+
+
+def logical_column(avro: Any) -> LogicalColumn | None:
+    """Return what a field is in SQL if its logical type says more than its bytes or its number; None: it does not.
+
+    A time of day stays a number, since DuckDB fails for one beyond 24 hours; the value as JSON has its text.
+    """
+    if isinstance(avro, list):
+        kinds = [kind for kind in avro if kind != "null"]
+        return logical_column(kinds[0]) if len(kinds) == 1 else None
+    if not isinstance(avro, dict) or not isinstance(avro["type"], str):
+        return logical_column(avro["type"]) if isinstance(avro, dict) else None
+    if avro["type"] == "int" and avro.get("logicalType") == "date":
+        return LogicalColumn("DATE", None)
+    size = decimal_size(avro)
+    return LogicalColumn(f"DECIMAL({size[0]},{size[1]})", size) if size and size[0] <= DECIMAL_DIGITS_MAX else None
+
+
+def _type(avro: Any) -> str:
+    logical = logical_column(avro)
+    return column_type(avro) if logical is None else logical.sql
 
 
 def fetch_foreign_schemas(names: Iterable[str], registry: RegistryAccess | None) -> dict[str, Mapping[str, Any] | None]:

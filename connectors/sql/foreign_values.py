@@ -9,6 +9,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection
 from dataclasses import replace
+from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,7 +20,9 @@ from highwater.connectors.replay.foreign import ForeignDecoder
 from highwater.connectors.replay.reading import Batch
 from highwater.connectors.replay.subject import Subject
 from highwater.connectors.sql.foreign_topics import VALUE, VALUE_BYTES, foreign_fields
+from highwater.connectors.sql.tables import foreign_type
 from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.logical_types import decimal_of
 from highwater.streams.access import RegistryAccess
 
 _UNDECODABLE = "_undecodable"
@@ -33,8 +37,8 @@ class ForeignColumns(ForeignDecoder):
         # None: every column.
         self._wanted: frozenset[str] | None = None
         self._events = None if subject is None else Decoder(subject)
-        names = [] if subject is None else [field["name"] for field in foreign_fields(subject.schema)]
-        fields = [] if self._events is None else [self._events.arrow_type.field(name) for name in names]
+        found = [] if subject is None else foreign_fields(subject.schema)
+        fields = [pa.field(one["name"], foreign_type(one["type"])) for one in found]
         self.arrow_type = pa.struct([(VALUE, pa.string()), (VALUE_BYTES, pa.binary()), *fields])
 
     def narrowed(self, names: Collection[str]) -> ForeignColumns:
@@ -76,4 +80,16 @@ class ForeignColumns(ForeignDecoder):
         events = self._events.decode(replace(batch, values=values)).column
         places = {kind.name: place for place, kind in enumerate(self._events.arrow_type)}
         columns = events.flatten()
-        return [columns[places[kind.name]] for kind in kinds]
+        return [_as(columns[places[kind.name]], kind.type) for kind in kinds]
+
+
+def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column as SQL has it; a decimal with more digits than its type has is null there, like any misfit."""
+    if not pa.types.is_decimal(kind):
+        return column.cast(kind)
+    numbers = [None if raw is None else decimal_of(kind.scale, raw) for raw in column.to_pylist()]
+    return pa.array([one if _fits(one, kind.precision) else None for one in numbers], kind)
+
+
+def _fits(number: Any, precision: int) -> bool:
+    return isinstance(number, Decimal) and len(number.as_tuple().digits) <= precision

@@ -15,7 +15,7 @@ import pyarrow as pa
 from highwater.connectors.replay.columns import arrow_type_of
 from highwater.connectors.replay.subject import source_of
 from highwater.connectors.replay.table import HEADERS
-from highwater.connectors.sql.foreign_topics import VALUE, VALUE_BYTES, foreign_fields
+from highwater.connectors.sql.foreign_topics import VALUE, VALUE_BYTES, foreign_fields, logical_column
 from highwater.schemas.avro_files import schema_text
 from highwater.schemas.topics import Topic
 
@@ -40,8 +40,16 @@ def columns_of(events: pa.StructType) -> pa.Schema:
 
 def foreign_columns(schema: Mapping[str, Any] | None) -> pa.Schema:
     """Return the columns of another application's topic; `schema` None: the registry has none for it."""
-    fields = [(field["name"], arrow_type_of(field["type"])) for field in foreign_fields(schema)]
+    fields = [(field["name"], foreign_type(field["type"])) for field in foreign_fields(schema)]
     return columns_of(pa.struct([(VALUE, pa.string()), (VALUE_BYTES, pa.binary()), *fields]))
+
+
+def foreign_type(avro: Any) -> pa.DataType:
+    """Return the Arrow type of a column of another application's topic."""
+    logical = logical_column(avro)
+    if logical is None:
+        return arrow_type_of(avro)
+    return pa.date32() if logical.decimal is None else pa.decimal128(*logical.decimal)
 
 
 def catalogued_columns(topic: Topic) -> pa.Schema:

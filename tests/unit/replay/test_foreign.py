@@ -21,6 +21,7 @@ from highwater.connectors.replay.counts import Counts
 from highwater.connectors.replay.foreign import ForeignDecoder, decoder_of
 from highwater.connectors.replay.running import Chooser
 from highwater.connectors.replay.subject import source_of
+from highwater.connectors.replay.table import table_of
 from highwater.connectors.replay.text import documents, json_lines
 from highwater.connectors.replay.writers import writer_of
 from highwater.schemas.avro_files import schema_text
@@ -144,6 +145,24 @@ def test_records_are_shown_chosen_and_searched_as_they_are() -> None:
     assert counts.unanswered > 0
     for words, count in (("STRAW", 1), ("plain", 1), ("nothing", 0)):
         assert len(Chooser("orders", Decoder(None), counts, words=words).decoded(batch(VALUES))) == count
+
+
+def test_null_in_json_is_no_tombstone() -> None:
+    """In lines and in `tail` it has its bytes; files have its text."""
+    decoded = Decoder(None).decode(batch([b"null", None]))
+    assert [(one["value"], one.get("bytes_base64")) for one in documents(decoded)] == [(None, "bnVsbA=="), (None, None)]
+    assert [row and row["json"] for row in decoded.column.to_pylist()] == ["null", None]
+
+
+def test_headers_of_one_name_are_all_shown() -> None:
+    """As a list; a column of texts has the list as JSON, and a condition compares the last."""
+    headers = [("a", b"1"), ("b", b"2"), ("a", b"3")]
+    given = batch([b"1", b"2"], headers=[headers, None])
+    decoded = Decoder(None).decode(given)
+    assert [one["headers"] for one in documents(decoded)] == [{"a": ["1", "3"], "b": "2"}, {}]
+    assert table_of(decoded)["headers"].to_pylist()[0] == [("a", '["1","3"]'), ("b", "2")]
+    condition = "headers.a == '3' && headers.b == '2'"
+    assert len(Chooser("orders", Decoder(None), Counts(), condition=condition).decoded(given)) == 1
 
 
 def test_files_have_the_values_as_json() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from highwater.connectors.replay.subject import Subject, newest_record
+from highwater.connectors.sql.answers import rows_of
 from highwater.connectors.sql.catalogue import nearest, topics_by_table
 from highwater.connectors.sql.faults import told
 from highwater.connectors.sql.foreign_topics import (
@@ -124,7 +127,7 @@ def test_each_kind_of_value_has_its_columns() -> None:
     """Avro has fields and JSON; JSON and text are JSON; a tombstone has nothing; other bytes have the reason and themselves."""
     found = rows(Columns(subject(), None), ["_value", "text", "_value_bytes", "_undecodable"])
     assert [one["_value"] for one in found] == [
-        '{"text":"a","at":1000,"_Offset":7}',
+        '{"text":"a","at":"1970-01-01T00:00:01Z","_Offset":7}',
         VALUES[1].decode(),
         '"plain"',
         None,
@@ -168,3 +171,41 @@ def test_errors_name_topics_of_other_applications() -> None:
     assert (
         found == 'syntax error at or near "-" (line 1, column 21); the topic orders-v1.eu needs quotes: "orders-v1.eu"'
     )
+
+
+def test_decimals_and_dates_are_columns_of_their_types() -> None:
+    """Every digit is kept; a number with more digits than the schema allows is null, its row and its JSON exist."""
+    amount = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    long = {"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 2}
+    fields = [
+        {"name": "amount", "type": ["null", amount]},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "long", "type": long},
+    ]
+    schema = json.dumps({"type": "record", "name": "Payment", "fields": fields})
+    sql = foreign_columns(json.loads(schema))
+    assert {name: sql[name] for name in ("amount", "day", "long")} == {
+        "amount": "DECIMAL(9,2)",
+        "day": "DATE",
+        "long": "BLOB",
+    }
+
+    class Payments(ForeignColumns):
+        def _text_of(self, schema_id: int) -> str:
+            return schema
+
+    columns = Payments(Subject(foreign_topic("orders"), {9: schema}, own=schema), None)
+    amounts = [(1234).to_bytes(2, "big"), None, (10**9).to_bytes(4, "big")]
+    values = [encoded({"amount": one, "day": 20_513, "long": b"\1"}, schema, 9) for one in amounts]
+    table = columns.decode(batch(values)).column
+    assert table.field("amount").to_pylist() == [Decimal("12.34"), None, None]
+    assert table.field("day").to_pylist() == [date(2026, 3, 1)] * 3
+    assert json.loads(table.field("_value").to_pylist()[2]) == {"amount": 1e7, "day": "2026-03-01", "long": 0.01}
+
+
+def test_a_decimal_and_a_far_date_are_shown_exactly() -> None:
+    """A double where it is the same number, else text; a date after the year 9999 in days since 1970."""
+    numbers = pa.array([Decimal("12.34"), Decimal("1234567890123456789.01")], pa.decimal128(38, 2))
+    days = pa.array([0, 2**30], pa.int32()).cast(pa.date32())
+    rows = list(rows_of(pa.record_batch([numbers, days], ["number", "day"])))
+    assert rows == [[12.34, "1970-01-01"], ["1234567890123456789.01", 2**30]]
