@@ -35,6 +35,12 @@ _TAKEN = (
 _METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE")
 _ENCRYPTED_SCHEMES = ("https", "wss")
 _API = "/api/"
+# A download of the console; it computes before its first byte.
+_DOWNLOAD = "/export"
+_READS = frozenset({"GET", "HEAD"})
+# RFC 9112, section 3.2: one `Host`, except in HTTP/1.0. Of two, a proxy may have looked at the other one.
+_WITHOUT_HOST = "1.0"
+_ONE_HOST = Refusal(HTTPStatus.BAD_REQUEST, "a request has one Host field", "Host")
 _UNSUPPORTED = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 
 Quick: TypeAlias = Callable[[Scope, Send], Awaitable[bool]]
@@ -126,12 +132,18 @@ class Entrance:
     def _refusal(self, scope: Scope) -> Refusal | None:
         headers: _Headers = scope["headers"]
         is_socket = scope["type"] == "websocket"
-        if self._sites.is_open:
-            for name, value in headers:
-                if name == b"host" and not _is_loopback(value):
+        hosts, is_cross_site = 0, False
+        for name, value in headers:
+            if name == b"host":
+                hosts += 1
+                if self._sites.is_open and not _is_loopback(value):
                     return self._sites.misdirected([value.decode("latin-1")])
+            elif name == b"sec-fetch-site":
+                is_cross_site = value == b"cross-site"
+        if hosts != 1 and (hosts or scope.get("http_version") != _WITHOUT_HOST):
+            return _ONE_HOST
         if not is_socket and scope["method"] in SAFE_METHODS:
-            return None
+            return self._foreign_read(scope) if is_cross_site and scope["method"] in _READS else None
         fields = _fields(headers)
         if self._signs_in_by_itself(scope, fields):
             hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
@@ -140,6 +152,15 @@ class Entrance:
             if refusal is not None:
                 return refusal
         return None if is_socket else _body_refusal(scope["path"], fields)
+
+    def _foreign_read(self, scope: Scope) -> Refusal | None:
+        """Refuse a read that a page of another site requests in its visitor's name, unless it costs next to nothing."""
+        path, fields = scope["path"], _fields(scope["headers"])
+        is_answer = path.startswith(_API) or path.endswith(_DOWNLOAD)
+        is_link = fields.get("sec-fetch-mode") == "navigate" and fields.get("sec-fetch-dest") == "document"
+        if not is_answer and (is_link or not scope.get("query_string")):
+            return None
+        return self._sites.foreign_read(fields.get("origin", "")) if self._signs_in_by_itself(scope, fields) else None
 
     def _signs_in_by_itself(self, scope: Scope, fields: dict[str, str]) -> bool:
         """Return whether a browser sends this with the rights of the person in front of it: an open API, or a cookie.

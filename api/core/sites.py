@@ -1,7 +1,8 @@
 """Which sites may send requests: the host names that the API answers to, and the pages that may write to it.
 
 Invariants. Without API keys every caller is an admin, so the API answers only to loopback names (a page whose own name
-resolves to this machine is refused, 421), and accepts no write and no socket from a page of another site (403). With
+resolves to this machine is refused, 421), and accepts no write, no socket and no costly read from a page of another
+site (403); a link to a page of ours is followed. With
 keys the same applies wherever a browser signs in by itself, by the cookie of the dashboard. A page that sends a key
 does so deliberately, and is judged by the key.
 """
@@ -66,6 +67,10 @@ class Sites:
             return None
         is_own = self._is_own(asking) if asking.origin else asking.fetch_site in _OWN_FETCHES
         return None if is_own else Refusal(HTTPStatus.FORBIDDEN, _FOREIGN)
+
+    def foreign_read(self, origin: str) -> Refusal | None:
+        """Refuse a read by a page of another site whose answer has to be computed."""
+        return None if origin in self.allowed else Refusal(HTTPStatus.FORBIDDEN, _FOREIGN)
 
     def _is_own(self, asking: Asking) -> bool:
         parts = _origin_parts(asking.origin)

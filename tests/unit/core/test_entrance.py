@@ -19,6 +19,10 @@ JSON = {"Content-Type": "application/json"}
 FOREIGN = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
 
 
+IMAGE = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
+LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+
+
 @functools.cache
 def application(**named: str) -> Any:
     """An application with these settings, without services; it is made once, since it keeps nothing of a request."""
@@ -54,15 +58,24 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
         ("GET", "/healthz", {"Host": "evil.example"}, 421),
         ("POST", EVENTS, {**JSON, "Host": "evil.example:8080"}, 421),
         ("GET", "/healthz", FOREIGN, 200),
+        ("GET", "/healthz?full=1", FOREIGN, 403),
+        ("GET", "/sql/export", IMAGE, 403),
+        ("GET", "/browse/export?topic=x", LINK, 403),
+        ("GET", "/api/records/feeds.insight-ingested", IMAGE, 403),
+        ("HEAD", "/api/records/feeds.insight-ingested", IMAGE, 403),
+        ("GET", "/api/nothing", LINK, 403),
+        ("GET", "/nothing?query=SELECT+1&run=1", IMAGE, 403),
+        ("GET", "/healthz?full=1", LINK, 200),
+        ("GET", "/api/nothing", {"Sec-Fetch-Site": "same-site"}, 404),
     ],
 )
 async def test_what_a_page_of_another_site_may_not(
     http: httpx.AsyncClient, method: str, path: str, headers: dict[str, str], expected: int
 ):
     """Neither erase users of an open API nor read them by a name of its own; a refusal is a problem, as every error is."""
-    answer = await http.request(method, path, headers=headers, content=b"{}" if method != "GET" else None)
+    answer = await http.request(method, path, headers=headers, content=b"{}" if method not in ("GET", "HEAD") else None)
     assert answer.status_code == expected
-    if expected != 200:
+    if expected != 200 and method != "HEAD":
         assert answer.headers["content-type"] == "application/problem+json"
         assert answer.json()["status"] == expected
 
@@ -83,6 +96,35 @@ async def test_with_keys_a_key_decides_and_a_cookie_never(headers: dict[str, str
         assert (await guarded.get("/healthz", headers={"Host": "hw.example"})).status_code == 200
 
 
+async def test_a_page_of_another_site_reads_with_a_key_of_its_own():
+    """The key decides; a download with the visitor's cookie is refused."""
+    async with client(keys="admin:root") as guarded:
+        assert (await guarded.get("/api/nothing", headers={**FOREIGN, "Authorization": "Bearer x"})).status_code == 404
+        assert (await guarded.get("/sql/export", headers=LINK)).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("hosts", "version", "expected"),
+    [(1, "1.1", 200), (0, "1.1", 400), (2, "1.1", 400), (2, "1.0", 400), (0, "1.0", 200)],
+)
+async def test_a_request_names_its_host_once(hosts: int, version: str, expected: int):
+    """Else a proxy and the API may take it for requests of two hosts (RFC 9112, section 3.2)."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    fields = [(b"host", b"127.0.0.1")] * hosts
+    scope = {"type": "http", "method": "GET", "path": "/healthz", "raw_path": b"/healthz", "query_string": b"",
+             "scheme": "http", "root_path": "", "client": ("127.0.0.1", 1), "headers": fields,
+             "http_version": version}  # fmt: skip
+    await application()(scope, receive, send)
+    assert sent[0]["status"] == expected
+
+
 async def test_a_page_of_another_site_signs_nobody_in():
     """Else a browser would work under the key of an attacker."""
     async with client(keys="admin:root") as guarded:
@@ -101,6 +143,7 @@ async def test_an_allowed_origin_reads_and_writes():
         assert preflight.status_code == 200
         assert preflight.headers["access-control-allow-origin"] == "https://app.example"
         assert "PUT" in preflight.headers["access-control-allow-methods"]
+        assert (await http.get("/api/nothing", headers={**FOREIGN, "Origin": "https://app.example"})).status_code == 404
         answer = await http.get("/healthz", headers={"Origin": "https://app.example"})
         assert answer.headers["access-control-allow-origin"] == "https://app.example"
         assert "X-Resource-Version" in answer.headers["access-control-expose-headers"]
