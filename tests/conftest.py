@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import httpx2
 import hypothesis
 import pytest
 
@@ -28,9 +29,9 @@ _LEADERS_SECONDS_MAX = 60
 # As every process of the product has it (api/cli/main.py); numpy is not imported yet.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# Each client of httpx would load the public authorities, which takes 20 ms, and every server of a test is on this machine.
-_transport = vars(httpx._transports.default)
-_transport["create_ssl_context"] = functools.cache(_transport["create_ssl_context"])
+# Each HTTP client would load the public authorities, which takes 20 ms, and every server of a test is on this machine.
+for _transport in (vars(httpx._transports.default), vars(httpx2._transports.default)):
+    _transport["create_ssl_context"] = functools.cache(_transport["create_ssl_context"])
 
 # No test fails for the machine's speed.
 hypothesis.settings.register_profile("highwater", deadline=None)

@@ -145,9 +145,9 @@ class WebhookChannel:
         if parts.scheme not in ("http", "https"):
             raise ConfigurationError("HIGHWATER_ALERT_WEBHOOK_URL is not an http:// or https:// address")
         self._url = url
-        import httpx  # noqa: PLC0415 - only who has a webhook needs it
+        from highwater.connectors.bounded import bounded_client  # noqa: PLC0415 - only who has a webhook needs it
 
-        self._client = httpx.AsyncClient(timeout=CALL_SECONDS_MAX, follow_redirects=False)
+        self._client = bounded_client(url, seconds_max=CALL_SECONDS_MAX, bytes_max=0)
 
     async def send(self, alerts: Sequence[Alert]) -> None:
         """Post them.
@@ -155,20 +155,17 @@ class WebhookChannel:
         Raises:
             ChannelError: no 2xx came within the limit.
         """
-        import httpx  # noqa: PLC0415 - as above
+        import httpx2  # noqa: PLC0415 - as above
 
         headers = {"Idempotency-Key": message_key(alerts)}
         try:
-            async with (
-                asyncio.timeout(CALL_SECONDS_MAX),
-                self._client.stream("POST", self._url, json=webhook_body(alerts), headers=headers) as response,
-            ):
+            async with self._client.stream("POST", self._url, json=webhook_body(alerts), headers=headers) as response:
                 status = response.status_code  # the rest of the answer is not read
-        except TimeoutError:
+        except httpx2.TimeoutException:
             raise ChannelError(f"no answer within {CALL_SECONDS_MAX:g} s", is_final=False) from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text and its request may contain the address
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:  # its text and its request may contain the address
             raise ChannelError(f"cannot be reached: {type(error).__name__}", is_final=False) from None
-        if not httpx.codes.is_success(status):
+        if not httpx2.codes.is_success(status):
             is_final = status < _MADE_FINAL and status not in _PASSES
             raise ChannelError(f"answered with status {status}", is_final=is_final)
 

@@ -10,7 +10,7 @@ unknown key id causes at most one in `RETRY_SECONDS`. While the provider is unav
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from ipaddress import ip_address
@@ -24,6 +24,7 @@ from authlib.integrations.httpx_client import AsyncOAuth2Client
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, JWKRegistry, OKPKey, RSAKey
 
+from highwater.connectors.bounded import BoundedTransport, bounded_transport
 from highwater.schemas.errors import ConfigurationError, HighwaterError, UnavailableError
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.telemetry import get_log
@@ -184,46 +185,6 @@ def _is_strong(entry: dict[str, Any]) -> bool:
     return kind in ("EC", "OKP") or (kind == "RSA" and len(str(entry.get("n", ""))) >= _MODULUS_CHARACTERS_MIN)
 
 
-class _BoundedBody(httpx2.AsyncByteStream):
-    """The body of an answer, up to the limit."""
-
-    def __init__(self, body: httpx2.AsyncByteStream) -> None:
-        self._body = body
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        arrived = 0
-        async for part in self._body:
-            arrived += len(part)
-            if arrived > ANSWER_BYTES_MAX:
-                raise httpx2.ReadError(f"the answer has more than {ANSWER_BYTES_MAX} bytes")
-            yield part
-
-    async def aclose(self) -> None:
-        await self._body.aclose()
-
-
-class BoundedTransport(httpx2.AsyncBaseTransport):
-    """HTTP with limited answers; a compressed one, which could grow, is refused."""
-
-    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
-        self._inner = inner
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request."""
-        request.headers["Accept-Encoding"] = "identity"
-        answer = await self._inner.handle_async_request(request)
-        if answer.headers.get("content-encoding", "identity") != "identity":
-            await answer.aclose()
-            raise httpx2.DecodingError("the answer is compressed, although it was not requested")
-        assert isinstance(answer.stream, httpx2.AsyncByteStream)
-        answer.stream = _BoundedBody(answer.stream)
-        return answer
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._inner.aclose()
-
-
 class Issuer:
     """One OpenID provider."""
 
@@ -356,7 +317,9 @@ class Issuer:
         self._provider, self._keys, self._fetched = provider, keys, self._monotonic()
 
     def _bounded(self) -> BoundedTransport:
-        return BoundedTransport(self._transport or httpx2.AsyncHTTPTransport())
+        if self._transport is None:
+            return bounded_transport(self.issuer, seconds_max=ANSWER_SECONDS_MAX, bytes_max=ANSWER_BYTES_MAX)
+        return BoundedTransport(self._transport, seconds_max=ANSWER_SECONDS_MAX, bytes_max=ANSWER_BYTES_MAX)
 
 
 async def _document(client: httpx2.AsyncClient, url: str) -> Any:

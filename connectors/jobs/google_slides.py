@@ -7,19 +7,19 @@ Answers are bounded in bytes and seconds, and credentials are never shown or log
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import orjson
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import RSAKey
 
+from highwater.connectors.bounded import bounded_client
 from highwater.connectors.jobs.steps import JobFailedError
 from highwater.schemas.errors import ConfigurationError, UnavailableError
 from highwater.streams.clock import ProductClock, monotonic_seconds
@@ -102,7 +102,7 @@ class GoogleSlides:
         self._credentials = credentials
         self._api_url = api_url.rstrip("/")
         self._folder_id = folder_id
-        self._client = httpx.AsyncClient(timeout=ANSWER_SECONDS_MAX)
+        self._client = bounded_client(api_url, seconds_max=ANSWER_SECONDS_MAX, bytes_max=ANSWER_BYTES_MAX)
         # Google uses real time, even if the product's clock is shifted.
         self._clock = ProductClock()
         self._token: tuple[str, float] | None = None
@@ -208,28 +208,19 @@ class GoogleSlides:
         assertion = jwt.encode({"alg": "RS256", "typ": "JWT"}, claims_in_time, credentials.key)
         return {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
 
-    async def _sent(self, request: httpx.Request) -> tuple[int, Any]:
+    async def _sent(self, request: httpx2.Request) -> tuple[int, Any]:
         """Return status and JSON of an answer; None if it is not JSON.
 
         Raises:
             UnavailableError: there is no answer.
         """
         try:
-            async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                answer = await self._client.send(request, stream=True)
-                try:
-                    body = bytearray()
-                    async for part in answer.aiter_bytes():
-                        body += part
-                        if len(body) > ANSWER_BYTES_MAX:
-                            raise UnavailableError("Google's response is too large")
-                finally:
-                    await answer.aclose()
+            answer = await self._client.send(request)
         # Not as a cause: the error of a library may quote the request with its token.
-        except (TimeoutError, httpx.HTTPError) as error:
+        except httpx2.HTTPError as error:
             raise UnavailableError(f"Google does not answer: {type(error).__name__}") from None
         try:
-            return answer.status_code, orjson.loads(bytes(body))
+            return answer.status_code, orjson.loads(answer.content)
         except orjson.JSONDecodeError:
             return answer.status_code, None
 

@@ -16,11 +16,12 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+import httpx2
 import openai
 
+from highwater.connectors.bounded import UnusableAnswerError, bounded_transport
 from highwater.connectors.models.calls import CallFailedError, ChatAnswer, ChatCall, OnDelta
 from highwater.schemas.errors import ConfigurationError
-from highwater.streams.access import trust_for
 from highwater.streams.clock import Clock, ProductClock, to_ms
 from highwater.streams.models.answers import clean_text
 from highwater.streams.models.completion import NoCompletion, completion_in, failure_of_status
@@ -49,10 +50,6 @@ _LONGER_MAX = 4
 _STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 # Receives the pieces of the response that this task reads.
 _reading: ContextVar[StreamedAnswer | None] = ContextVar("reading", default=None)
-
-
-class _UnusableBodyError(Exception):
-    """A response that is not read to its end."""
 
 
 class _Form(NamedTuple):
@@ -121,7 +118,11 @@ class ChatEndpoint:
             api_key=api_key or "none",  # local services need no key, but the client requires one
             max_retries=0,
             timeout=seconds_max,
-            http_client=_BoundedClient(base_url, timeout=seconds_max),
+            http_client=_ReadingClient(
+                transport=bounded_transport(base_url, seconds_max=seconds_max, bytes_max=RESPONSE_BYTES_MAX),
+                timeout=seconds_max,
+                follow_redirects=False,
+            ),
         )
 
     async def ask(
@@ -167,7 +168,7 @@ class ChatEndpoint:
             raise self._shorter(
                 found, error.response.text, model, prompt=(system, user), tokens_max=tokens_max
             ) from None
-        except (_UnusableBodyError, openai.APIConnectionError) as error:
+        except (UnusableAnswerError, openai.APIConnectionError) as error:
             raise self._of_connection(error) from None
         body = raw.content
         if _is_stream(raw.headers):
@@ -232,8 +233,8 @@ class ChatEndpoint:
         return CallFailedError(Failure.TOO_LONG, str(error))
 
     def _of_connection(self, error: Exception) -> CallFailedError:
-        cause = error if isinstance(error, _UnusableBodyError) else error.__cause__
-        if isinstance(cause, _UnusableBodyError):
+        cause = error if isinstance(error, UnusableAnswerError) else error.__cause__
+        if isinstance(cause, UnusableAnswerError):
             return CallFailedError(Failure.UNUSABLE, str(cause))
         told = "connection failed" if cause is None else f"connection failed: {type(cause).__name__}: {cause}"
         return CallFailedError(Failure.UNAVAILABLE, self._shown(told))
@@ -266,32 +267,19 @@ class ChatEndpoint:
         )
 
 
-class _BoundedClient(openai.DefaultAsyncHttpxClient):
-    """Reads a response up to its size limit.
-
-    Redirects are not followed: only the configured service may get key and prompt. Bodies are not compressed, since a
-    compressed one may be a thousand times as long as what was counted.
-    """
-
-    def __init__(self, address: str, *, timeout: float) -> None:
-        # As many connections as calls: the worker limits them, by HIGHWATER_QUERY_CONCURRENCY.
-        headers = {"Accept-Encoding": "identity"}
-        super().__init__(timeout=timeout, follow_redirects=False, headers=headers, verify=trust_for(address))
+class _ReadingClient(httpx2.AsyncClient):
+    """Reads a response completely; pieces are passed on as they come."""
 
     async def send(self, request: Any, *, stream: bool = False, **more: Any) -> Any:
-        """Return the response with its body read; pieces are passed on as they come."""
+        """Return the response with its body read."""
         response = await super().send(request, stream=True, **more)
         try:
-            if response.headers.get("content-encoding", "identity").lower() != "identity":
-                raise _UnusableBodyError("the answer is compressed, although it was not requested")
             body = bytearray()
             streamed = _reading.get() if response.is_success and _is_stream(response.headers) else None
             async for part in response.aiter_raw():
                 body += part
                 if streamed is not None:
                     streamed.feed(bytes(part))
-                if len(body) > RESPONSE_BYTES_MAX:
-                    raise _UnusableBodyError(f"the answer is longer than {RESPONSE_BYTES_MAX} bytes")
             if streamed is not None:
                 streamed.end()
         finally:

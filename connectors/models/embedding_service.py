@@ -14,14 +14,17 @@ import numpy as np
 from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpenAI, OpenAIError
 from openai.types import CreateEmbeddingResponse
 
+from highwater.connectors.bounded import bounded_client
 from highwater.connectors.models.embeddings import Embedded, Embedder, EmbeddingError
 from highwater.schemas.errors import ConfigurationError, ModelUnavailableError, UnavailableError
 from highwater.streams.models.tokens import count_tokens
 from highwater.streams.retry import MODEL_CALL
 from highwater.streams.telemetry import MODEL_CALLS
 
-# A call that takes longer is cancelled and repeated; the wait for an embedding is limited elsewhere.
+# With its repetitions; the wait for an embedding is limited elsewhere.
 CALL_SECONDS_MAX = 30.0
+# A vector of 4,096 numbers of 25 letters is 100 kB, and a call has up to 64 texts.
+RESPONSE_BYTES_MAX = 16 << 20
 # Services accept about 8,000 tokens; the beginning of a text shows what it is about.
 _TEXT_CHARACTERS_MAX = 8_000
 
@@ -45,7 +48,13 @@ class RemoteEmbedder:
         self.model = model
         self._dimensions = dimensions
         self.basis_id = f"{model}@{dimensions}"
-        self._client = AsyncOpenAI(base_url=url, api_key=key or "none", timeout=CALL_SECONDS_MAX, max_retries=0)
+        self._client = AsyncOpenAI(
+            base_url=url,
+            api_key=key or "none",
+            timeout=CALL_SECONDS_MAX,
+            max_retries=0,
+            http_client=bounded_client(url, seconds_max=CALL_SECONDS_MAX, bytes_max=RESPONSE_BYTES_MAX),
+        )
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
         """Little-endian float32 vectors of texts, in order.
@@ -58,10 +67,19 @@ class RemoteEmbedder:
 
     async def embed_counted(self, texts: Sequence[str]) -> Embedded:
         """Return the same with the token count of the service, or an estimate without one; errors as of `embed`."""
+        try:
+            async with asyncio.timeout(CALL_SECONDS_MAX):
+                return await self._embedded([text[:_TEXT_CHARACTERS_MAX] or " " for text in texts])
+        except TimeoutError as error:
+            raise ModelUnavailableError(
+                f"the embedding service fails: no answer within {CALL_SECONDS_MAX:g} s"
+            ) from error
+
+    async def _embedded(self, texts: Sequence[str]) -> Embedded:
         attempt = 1
         while True:
             try:
-                return await self._call([text[:_TEXT_CHARACTERS_MAX] or " " for text in texts])
+                return await self._call(texts)
             except (APIConnectionError, APITimeoutError, APIStatusError, UnavailableError) as error:
                 wait_ms = MODEL_CALL.wait_ms(attempt)
                 if wait_ms is None:

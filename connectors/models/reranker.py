@@ -10,19 +10,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import orjson
 
 from highwater.schemas.errors import ConfigurationError, HighwaterError
-from highwater.streams.access import trust_for
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import MODEL_CALLS, get_log
-
-if TYPE_CHECKING:
-    import httpx
 
 # A search takes some milliseconds without it; nobody waits longer than this for a better order. A GPU takes a tenth of
 # it.
@@ -68,12 +64,10 @@ class RerankingService:
         """
         if urlsplit(url).scheme not in ("http", "https"):
             raise ConfigurationError("HIGHWATER_RERANK_BASE_URL is not an http:// or https:// address")
-        import httpx  # noqa: PLC0415 - only who has a service needs it
+        from highwater.connectors.bounded import bounded_client  # noqa: PLC0415 - only who has a service needs it
 
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        self._client = httpx.AsyncClient(
-            headers=headers, timeout=CALL_SECONDS_MAX, follow_redirects=False, verify=trust_for(url)
-        )
+        self._client = bounded_client(url, seconds_max=CALL_SECONDS_MAX, bytes_max=_ANSWER_BYTES_MAX, headers=headers)
         self._url = f"{url.rstrip('/')}/rerank"
         self._model = model
         self._rests_until = float("-inf")
@@ -102,15 +96,15 @@ class RerankingService:
         return found
 
     async def _asked(self, question: str, texts: Sequence[str]) -> Any:
-        import httpx  # noqa: PLC0415 - as above
+        import httpx2  # noqa: PLC0415 - as above
 
         cut = [text[:TEXT_CHARACTERS_MAX] for text in texts]
         try:
-            async with self._client.stream("POST", self._url, json=self._body(question, cut)) as response:
-                if response.status_code != httpx.codes.OK:
-                    raise RerankError(f"the service answered with status {response.status_code}")
-                return orjson.loads(await _read(response))
-        except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may contain the address
+            response = await self._client.post(self._url, json=self._body(question, cut))
+            if response.status_code != httpx2.codes.OK:
+                raise RerankError(f"the service answered with status {response.status_code}")
+            return orjson.loads(response.content)
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:  # its text may contain the address
             raise RerankError(f"the service cannot be reached: {type(error).__name__}") from error
         except orjson.JSONDecodeError as error:
             raise RerankError("the service returned a response that is not JSON") from error
@@ -123,15 +117,6 @@ class RerankingService:
     async def close(self) -> None:
         """Close its connections."""
         await self._client.aclose()
-
-
-async def _read(response: httpx.Response) -> bytes:
-    found = b""
-    async for piece in response.aiter_bytes():
-        found += piece
-        if len(found) > _ANSWER_BYTES_MAX:
-            raise RerankError("the answer of the service is too long")
-    return found
 
 
 def scores_of(answer: Any, count: int) -> list[float]:

@@ -20,16 +20,18 @@ from http import HTTPStatus
 from typing import Any, Self
 from urllib.parse import urljoin, urlsplit
 
-import httpx
+import httpx2
 import orjson
 
+from highwater.connectors.bounded import UnusableAnswerError, bounded_client
 from highwater.schemas.errors import ConfigurationError, HighwaterError
 from highwater.streams.clock import to_ms
 from highwater.streams.retry import RetryPolicy
 
 # A page of a hundred issues of the maximum length (64 KiB of text) is 7 MB, with every letter escaped some 40 MB.
 RESPONSE_BYTES_MAX = 48 << 20
-_TIMEOUT_SECONDS = 30.0
+# Without a byte, and for a whole page: 48 MiB at 160 kB a second.
+_TIMEOUT_SECONDS, _PAGE_SECONDS_MAX = 30.0, 300.0
 # Pauses for a service that is briefly unavailable: 1, 2, 4 and 8 s between five attempts.
 _AWAY = RetryPolicy(first_ms=1_000, most_ms=8_000, attempts_max=5)
 # The pause if a limit has no end.
@@ -94,7 +96,13 @@ class GitHubApi:
             if _TOKEN.fullmatch(token) is None:  # the client's own error would quote it
                 raise ConfigurationError("GITHUB_TOKEN has characters that a header cannot contain")
             headers["Authorization"] = f"Bearer {token}"
-        self._client = httpx.AsyncClient(headers=headers, timeout=_TIMEOUT_SECONDS, follow_redirects=False)
+        self._client = bounded_client(
+            url,
+            seconds_max=_PAGE_SECONDS_MAX,
+            bytes_max=RESPONSE_BYTES_MAX,
+            headers=headers,
+            idle_seconds_max=_TIMEOUT_SECONDS,
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -120,9 +128,11 @@ class GitHubApi:
             await self._wait()
             try:
                 response, body = await self._send(url, etag)
-            except httpx.InvalidURL as error:
+            except UnusableAnswerError as error:
+                raise GitHubError(f"{_path(url)}: {error}") from error
+            except httpx2.InvalidURL as error:
                 raise GitHubError(f"{url[:_DETAIL_CHARACTERS_MAX]} is not an address: {error}") from error
-            except httpx.RequestError as error:
+            except httpx2.RequestError as error:
                 attempt = await self._again(attempt, url, str(error) or type(error).__name__)
                 continue
             if response.status_code in for_sure:
@@ -144,15 +154,14 @@ class GitHubApi:
             )
         return url
 
-    async def _send(self, url: str, etag: str | None) -> tuple[httpx.Response, bytes]:
+    async def _send(self, url: str, etag: str | None) -> tuple[httpx2.Response, bytes]:
         headers = {} if etag is None else {"If-None-Match": etag}
         for _ in range(_REDIRECTS_MAX + 1):
-            async with self._client.stream("GET", self.checked(url), headers=headers) as response:
-                self._note_limit(response.headers)
-                body = await _body(response)
+            response = await self._client.get(self.checked(url), headers=headers)
+            self._note_limit(response.headers)
             target = response.headers.get("location")
             if response.status_code not in _REDIRECTS or target is None:
-                return response, body
+                return response, response.content
             url = _joined(url, target)
         raise GitHubError(f"{_path(url)}: more than {_REDIRECTS_MAX} redirects")
 
@@ -169,7 +178,7 @@ class GitHubApi:
         if headers.get("x-ratelimit-remaining") == "0":
             self._due_seconds = _until_reset(headers)
 
-    def _is_limited(self, response: httpx.Response, body: bytes) -> bool:
+    def _is_limited(self, response: httpx2.Response, body: bytes) -> bool:
         """Return whether it was refused by its rate limit; the next request then waits as long as the service requires."""
         if response.status_code not in _LIMITED:
             return False
@@ -196,17 +205,7 @@ class GitHubApi:
             await self._sleep(due)
 
 
-async def _body(response: httpx.Response) -> bytes:
-    parts, size = [], 0
-    async for part in response.aiter_bytes():
-        size += len(part)
-        if size > RESPONSE_BYTES_MAX:
-            raise GitHubError(f"{_path(str(response.url))}: an answer of more than {RESPONSE_BYTES_MAX >> 20} MiB")
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _answer(response: httpx.Response, body: bytes, checked: Callable[[str], str]) -> Answer:
+def _answer(response: httpx2.Response, body: bytes, checked: Callable[[str], str]) -> Answer:
     document = None
     if response.status_code == HTTPStatus.OK:
         try:
@@ -258,7 +257,7 @@ def _until_reset(headers: Mapping[str, str]) -> float:
     return max(0.0, int(reset) - now_ms / 1000) + 1
 
 
-def _said(response: httpx.Response, body: bytes) -> str:
+def _said(response: httpx2.Response, body: bytes) -> str:
     """Return a refusal in one line."""
     try:
         message = str(orjson.loads(body)["message"])

@@ -168,7 +168,7 @@ async def endless() -> AsyncIterator[bytes]:
         (gone, "refused"),
         (answers(500), "500"),
         (answers(302, headers={"location": "https://elsewhere.example/"}), "302"),
-        (lambda _: httpx2.Response(200, content=endless()), "more than"),
+        (lambda _: httpx2.Response(200, content=endless()), "longer than"),
         (answers(content=gzip.compress(b"{}"), headers={"content-encoding": "gzip"}), "compressed"),
         (answers(content=b"<html>"), "unexpected character"),
         (answers(content=b"[" * 100_000), "depth limit"),
@@ -238,7 +238,7 @@ async def test_a_code_is_exchanged_with_the_verifier_of_its_challenge(provider):
         (answers(json={"access_token": "a", "token_type": "Bearer"}), CodeRefusedError, "no ID token"),
         (answers(503), IssuerUnavailableError, "503"),
         (answers(content=b"<html>"), IssuerUnavailableError, "https://id.example.org"),
-        (lambda _: httpx2.Response(200, content=endless()), IssuerUnavailableError, "more than"),
+        (lambda _: httpx2.Response(200, content=endless()), IssuerUnavailableError, "longer than"),
         (gone, IssuerUnavailableError, "refused"),
     ],
 )

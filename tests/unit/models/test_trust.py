@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.connectors.models.chat_service import ChatEndpoint
@@ -22,7 +22,7 @@ def test_authorities_are_loaded_for_tls_alone(
     client: Callable[[str], object], scheme: str, is_loaded: bool, monkeypatch: pytest.MonkeyPatch
 ):
     """A client of a plain address, in each process of a role, reads no list of authorities; one over TLS does."""
-    httpx._transports.default.create_ssl_context.cache_clear()  # of tests before this one (tests/conftest.py)
+    httpx2._transports.default.create_ssl_context.cache_clear()  # of tests before this one (tests/conftest.py)
     loaded: list[str] = []
     load = ssl.SSLContext.load_verify_locations
 
