@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple, NotRequired
+from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -15,7 +16,7 @@ from typing_extensions import TypedDict
 
 from highwater.api.core.access import Access, OwnedBy, Owner, Scope, declared, may_act_for
 from highwater.api.core.answers import answer
-from highwater.api.core.auth import Role
+from highwater.api.core.auth import Principal, Role
 from highwater.api.core.errors import ForbiddenError, NotFoundError, PaymentRequiredError, UnprocessableError
 from highwater.api.core.guard import Called, Caller, GuardedRoute
 from highwater.api.core.openapi import problems
@@ -27,7 +28,7 @@ from highwater.connectors.engines.submissions import ReadKnown
 from highwater.connectors.feeds import read_model as feeds_reads
 from highwater.connectors.jobs.submissions import known_submissions
 from highwater.connectors.postgres.pool import reading
-from highwater.connectors.queries.submissions import known_questions, question_of
+from highwater.connectors.queries.submissions import Question, known_questions, question_of
 from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.schemas.feeds import INSIGHT_INGESTED, InsightIngested
 from highwater.schemas.jobs import JOB_SUBMITTED, JobSubmitted
@@ -37,7 +38,7 @@ from highwater.schemas.queries import QUERY_SUBMITTED, QuerySubmitted
 from highwater.schemas.topics import TOPICS
 from highwater.streams.feeds.repeats import find_conflicts
 from highwater.streams.identity.rate_limits import RateLimit
-from highwater.streams.jobs.args import parse_args, submission_of
+from highwater.streams.jobs.args import Submission, parse_args, submission_of
 from highwater.streams.repeats import RecordedContent, conflicting
 
 # Limit of events in one request; the body is limited too, and `highwater publish` is for files.
@@ -92,19 +93,36 @@ def _check_owner(called: Caller, topic: str, event: dict[str, Any]) -> None:
     """
     # A query reads its user's earlier queries, so it belongs to the user, even if an organization pays.
     payer = None if topic == QUERY_SUBMITTED else event.get("organization_id")
-    owner = Owner(event.get("user_id"), payer)
+    owner = Owner() if topic in OPERATOR_TOPICS else Owner(event.get("user_id"), payer)
     if not may_act_for(called.principal, owner):
         raise ForbiddenError(
             f"this key or session is bound to a user or organization and may publish only its own events to {topic}"
         )
 
 
+def _check_id(called: Caller, topic: str, event: dict[str, Any]) -> None:
+    """Refuse an id of version 5 from a bound key: `Idempotency-Key`s of others become such ids, which could be taken first.
+
+    Raises:
+        InvalidEventError: the id is of version 5.
+    """
+    field = _SUBMITTED_IDS.get(topic)
+    if field is not None and not called.is_operator and UUID(event[field]).version == _DERIVED:
+        message = f"{field} is a UUID of version {_DERIVED}, which idempotency keys become; send one of version 4 or 7"
+        raise InvalidEventError("reserved_id", message, field=field)
+
+
 # The dashboard also decides by it which buttons it shows.
 PUBLISH = Access(Role.EDITOR, Scope.EVENTS, OwnedBy.EVENT, limit=RateLimit.CALLER, cost=1)
 # The limits of calls that start paid work, whichever way they come.
 _PAID_TOPICS = frozenset({JOB_SUBMITTED, QUERY_SUBMITTED})
+# Where a submission has its id, and the version of ids that are derived from keys (RFC 9562, section 5.5).
+_SUBMITTED_IDS: Mapping[str, str] = {JOB_SUBMITTED: "job_id", QUERY_SUBMITTED: "request_id"}
+_DERIVED = 5
 _PAID = Access(Role.EDITOR, Scope.EVENTS, OwnedBy.EVENT, limit=RateLimit.PLAN, cost=1)
 
+# What limits its user: a bound key does not set it, not even for its own user (as `PUT /api/users/{user}/plan`).
+OPERATOR_TOPICS = frozenset({"feeds.plan-changed"})
 # The same roles as their own endpoints, so that publishing cannot bypass a role.
 ADMIN_TOPICS = frozenset(
     {
@@ -146,6 +164,7 @@ def _encode_all(topic: str, body: bytes, is_ndjson: bool, called: Caller, publis
             if topic == QUERY_SUBMITTED:
                 event["organization_id"] = called.payer(event["organization_id"])
             _check_owner(called, topic, event)
+            _check_id(called, topic, event)
             encoded.append(publisher.encode(topic, event))
             events.append(event)
         except InvalidEventError as error:
@@ -219,30 +238,32 @@ async def publish_events(
         await _check_queries(services, events)
     called.note_checked()
     positions = await services.publisher.publish(topic, encoded)
-    conflicts = await _conflicts(services, topic, events, positions)
+    conflicts = await _conflicts(services, called.principal, topic, events, positions)
     if not conflicts:
         return {"positions": positions}
     response.headers[CONFLICTS] = str(len(conflicts))
     return {"positions": positions, "conflicts": conflicts}
 
 
-async def _conflicts(services: Services, topic: str, events: Sequence[Any], positions: Sequence[str]) -> list[str]:
+async def _conflicts(
+    services: Services, principal: Principal, topic: str, events: Sequence[Any], positions: Sequence[str]
+) -> list[str]:
     """Return the positions of events that contradict a known id, as far as stored.
 
     The sinks report all of them, by `feeds.insight-conflicted` or as a dead letter (`conflicting_repeat`); here the
-    sender is informed at once if possible.
+    sender is informed at once if possible, but not about what others have under an id.
     """
     find = _FINDERS.get(topic)
     if find is None:
         return []
     try:
-        return [positions[place] for place in await find(services, events, positions)]
+        return [positions[place] for place in await find(services, principal, events, positions)]
     except UnavailableError:
         return []
 
 
 async def _conflicting_insights(
-    services: Services, events: Sequence[InsightIngested], positions: Sequence[str]
+    services: Services, _principal: Principal, events: Sequence[InsightIngested], positions: Sequence[str]
 ) -> list[int]:
     said = [(event, parse_position(position)) for event, position in zip(events, positions, strict=True)]
     ids = sorted({event["insight_id"] for event in events})
@@ -250,33 +271,49 @@ async def _conflicting_insights(
     return [one.place for one in find_conflicts(said, stored)]
 
 
-async def _conflicting_jobs(services: Services, events: Sequence[JobSubmitted], positions: Sequence[str]) -> list[int]:
+async def _conflicting_jobs(
+    services: Services, principal: Principal, events: Sequence[JobSubmitted], positions: Sequence[str]
+) -> list[int]:
     said = [(event["job_id"], submission_of(event)) for event in events]
-    return await _conflicting_repeats(services, said, positions, known_submissions)
+    return await _conflicting_repeats(services, principal, said, positions, known_submissions, _owner_of_job)
 
 
 async def _conflicting_queries(
-    services: Services, events: Sequence[QuerySubmitted], positions: Sequence[str]
+    services: Services, principal: Principal, events: Sequence[QuerySubmitted], positions: Sequence[str]
 ) -> list[int]:
     said = [(event["request_id"], question_of(event)) for event in events]
-    return await _conflicting_repeats(services, said, positions, known_questions)
+    return await _conflicting_repeats(services, principal, said, positions, known_questions, _owner_of_query)
+
+
+def _owner_of_job(said: Submission) -> Owner:
+    return Owner(said.user_id, said.organization_id)
+
+
+def _owner_of_query(said: Question) -> Owner:
+    return Owner(said.user_id)  # whoever pays for it
 
 
 async def _conflicting_repeats(
-    services: Services, said: Sequence[tuple[str, object]], positions: Sequence[str], known_of: ReadKnown[Any]
+    services: Services,
+    principal: Principal,
+    said: Sequence[tuple[str, object]],
+    positions: Sequence[str],
+    known_of: ReadKnown[Any],
+    owner_of: Callable[[Any], Owner],
 ) -> list[int]:
     """Return the indexes of events whose content differs from the first one under their id; `said` holds an id and a
     content each.
     """
     async with reading(services.database.require()) as connection:
-        known = await known_of(connection, sorted({name for name, _ in said}))
+        stored = await known_of(connection, sorted({name for name, _ in said}))
+    known = {name: one for name, one in stored.items() if may_act_for(principal, owner_of(one.said))}
     events = [
         (name, RecordedContent(content, position)) for (name, content), position in zip(said, positions, strict=True)
     ]
     return conflicting(events, {name: RecordedContent(*one) for name, one in known.items()})
 
 
-_FINDERS: Mapping[str, Callable[[Services, Sequence[Any], Sequence[str]], Awaitable[list[int]]]] = {
+_FINDERS: Mapping[str, Callable[[Services, Principal, Sequence[Any], Sequence[str]], Awaitable[list[int]]]] = {
     INSIGHT_INGESTED: _conflicting_insights,
     JOB_SUBMITTED: _conflicting_jobs,
     QUERY_SUBMITTED: _conflicting_queries,

@@ -77,9 +77,12 @@ def _subscription(user: str, channel: str, *, subscribed: bool) -> dict[str, Any
 
 
 @router.put("/api/users/{user:id}/plan", status_code=ACCEPTED, summary="Change a user's plan")
-@access(Role.EDITOR, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.CALLER, cost=1)
+@access(Role.EDITOR, Scope.FEEDS, OwnedBy.DEPLOYMENT, limit=RateLimit.CALLER, cost=1)
 async def put_user_plan(user: User, body: Plan, services: Wired, feeds: WiredFeeds) -> Positions:
-    """The plan decides how often the user's clusters are rebuilt. It must be one of the policy's."""
+    """The plan decides how often the user's clusters are rebuilt, and limits its calls; a bound key does not set it.
+
+    It must be one of the policy's.
+    """
     known = feeds.policy.plans
     if body.plan not in known:
         told = f"there is no plan {body.plan!r}; the plans are {', '.join(sorted(known))}"

@@ -158,7 +158,10 @@ def _json_text(name: str, value: dict[str, Any]) -> str:
 
 
 def _require_same(first: JobRead, event: dict[str, Any]) -> None:
-    """Refuse a key that was used for another job."""
+    """Refuse a key that was used for another job, and one whose id another owner has taken."""
+    owner, named = (first.organization_id, first.user_id), (event["organization_id"], event["user_id"])
+    if owner != named:
+        raise UnprocessableError("the id of this Idempotency-Key is taken; use another key", field="Idempotency-Key")
     is_same = first.kind == event["kind"] and first.expires_ms == event["expires_at"]
     if not (is_same and parse_args(first.kind, first.args) == parse_args(event["kind"], event["args"])):
         raise UnprocessableError(

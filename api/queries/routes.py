@@ -7,6 +7,7 @@ and by keys that are bound to no one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4, uuid5
@@ -137,14 +138,16 @@ async def post_query(request: Request, body: Question, called: Called, services:
 
     first, positions = await published_once(key, read, publish)
     if first is not None:
-        _require_same(first, body.query, organization_id)
+        _require_same(first, event)
         positions = [first.position]
     return QueryAccepted(request_id=request_id, positions=positions)
 
 
-def _require_same(first: Run, query: str, organization_id: str | None) -> None:
-    """Refuse a key that was used for another query."""
-    if (first.query, first.organization_id) != (query, organization_id):
+def _require_same(first: Run, event: Mapping[str, Any]) -> None:
+    """Refuse a key that was used for another query, and one whose id another user has taken."""
+    if first.user_id != event["user_id"]:
+        raise UnprocessableError("the id of this Idempotency-Key is taken; use another key", field="Idempotency-Key")
+    if (first.query, first.organization_id) != (event["query"], event["organization_id"]):
         raise UnprocessableError(
             f"Idempotency-Key was used for another query, request {first.request_id}",
             field="Idempotency-Key",

@@ -13,6 +13,7 @@ import orjson
 import pytest
 from redis.asyncio import Redis
 
+from highwater.api.jobs.routes import job_id_of
 from highwater.connectors.identity.statements import QUERIES as METER
 from highwater.connectors.jobs.read_model import failed_jobs
 from highwater.connectors.kafka import unread
@@ -374,6 +375,31 @@ async def test_keys_of_users_have_their_own_jobs_only(guarded, seeds):
             assert (await client.delete(f"/api/jobs/{job}")).status_code == status
     async with guarded.client("ada-key") as client:
         assert (await client.delete(f"/api/jobs/{job}")).status_code == 202
+
+
+async def test_the_id_of_anothers_key_is_not_taken(guarded, seeds):
+    """Refused from a bound key; where an operator's producer took it, the owner of the key hears so, and of no success."""
+    job_id = job_id_of(ORG, ADA, "daily")
+    event = {"job_id": job_id, "kind": "generation", "organization_id": "bolt", "user_id": "rob", "ts": 1,
+             "args": orjson.dumps(DECK["args"]).decode(), "expires_at": None}  # fmt: skip
+    refused = await guarded.post(f"/api/events/{JOB_SUBMITTED}", {**event, "organization_id": ORG, "user_id": ADA}, "ada-key")
+    assert (refused.status_code, refused.json()["reason"], refused.json()["field"]) == (422, "reserved_id", "job_id")
+    await store_job(seeds, job_id=job_id, organization_id="bolt", user_id="rob", args=event["args"])
+    answer = await submit(guarded, DECK, "ada-key", Idempotency_Key="daily")
+    assert (answer.status_code, answer.json()["field"]) == (422, "Idempotency-Key")
+    assert job_id not in answer.text
+
+
+async def test_conflicts_say_nothing_of_others(guarded, seeds):
+    """A bound key learns of a job of its own under an id; of another's it hears what it hears of a new one."""
+    stored = {ADA: await store_job(seeds), "rob": await store_job(seeds, organization_id="bolt", user_id="rob")}
+    for token, known in (("ada-key", [ADA]), ("root-key", [ADA, "rob"])):
+        event = {"kind": "generation", "organization_id": ORG, "user_id": ADA, "ts": 1, "expires_at": None,
+                 "args": orjson.dumps({"query": "another", "slides": 2}).decode()}  # fmt: skip
+        for owner, job_id in stored.items():
+            answer = await guarded.post(f"/api/events/{JOB_SUBMITTED}", {**event, "job_id": job_id}, token)
+            assert answer.status_code == 202, answer.text
+            assert ("conflicts" in answer.json()) == (owner in known), (token, owner)
 
 
 async def test_sessions_see_their_organization(guarded, seeds):

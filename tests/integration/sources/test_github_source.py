@@ -271,9 +271,10 @@ async def test_an_answer_without_end_is_not_read_to_it(github, api, monkeypatch)
     """It is refused at the limit of what a page may have."""
     monkeypatch.setattr("highwater.connectors.sources.github_pages.RESPONSE_BYTES_MAX", 1_000)
     github.entries["issues"] = [issue(1, body="x" * 2_000)]
-    origin = listing(api)
-    await drawn(origin)
-    assert "an answer of more than" in str(origin.reading.why)
+    async with GitHubApi(api.url) as small:
+        origin = listing(small)
+        await drawn(origin)
+    assert "the answer is longer than" in str(origin.reading.why)
 
 
 async def test_bad_entries_are_named_and_the_others_read(github, api):
