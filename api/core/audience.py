@@ -14,6 +14,7 @@ from prometheus_client import Gauge
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from highwater.api.core.errors import ProblemError
+from highwater.api.core.places import Places
 from highwater.api.core.sockets import (
     FAILED,
     GOING_AWAY,
@@ -41,6 +42,8 @@ class Audience:
         self.is_ending = False
         self._what = what
         self._count_max = count_max
+        # Of those that are authenticated, by their callers.
+        self.places = Places(what, count_max)
         self._gauge = gauge
         self._all_left = asyncio.Event()
         self._all_left.set()

@@ -16,10 +16,12 @@ from typing import Any
 import orjson
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from highwater.api.core.auth import Principal
 from highwater.api.core.errors import BadRequestError
+from highwater.api.core.places import Places
 from highwater.connectors.kafka.admin import Admin
 from highwater.schemas.codec import Codec
-from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
+from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
 from highwater.schemas.json_events import event_to_json
 from highwater.schemas.positions import parse_position
 from highwater.schemas.topics import TOPICS
@@ -30,8 +32,8 @@ TOPIC = "cache.version-bumped"
 # Each stream has a consumer and a thread of its own; more readers belong behind a service that fans out.
 STREAMS_MAX = 32
 HEARTBEAT_SECONDS = 15.0
-# How soon a stream ends whose key or session was revoked.
-RECHECK_SECONDS = 60.0
+# How soon a stream ends whose key or session was revoked: a key is looked up in memory, a session in Redis.
+RECHECK_SECONDS = 5.0
 # How soon a stream notices that its client has disconnected.
 POLL_SECONDS = 0.5
 RECORDS_MAX = 500
@@ -73,18 +75,18 @@ class ChangeFeed:
         self._client = dict(client)
         self._admin = admin
         self._threads = ThreadPoolExecutor(STREAMS_MAX, thread_name_prefix="changes")
-        self._open = 0
+        self._places = Places("streams of changes are open", STREAMS_MAX)
         self._closing = False
 
-    async def start_places(self, last_event_id: str | None) -> tuple[dict[int, int], bool]:
+    async def start_places(self, last_event_id: str | None, principal: Principal) -> tuple[dict[int, int], bool]:
         """Return where a stream begins, and whether bumps before it are lost.
 
         Raises:
             BadRequestError: the id is malformed, or past the end of the log.
+            TooManyRequestsError: the caller or its organization has its share of streams.
             UnavailableError: Kafka is unavailable, or there are too many streams.
         """
-        if self._open >= STREAMS_MAX:
-            raise UnavailableError("too many streams are open")
+        self._places.check(principal)
         given = parse_last_event_id(last_event_id) if last_event_id else {}
         partitions = range(TOPICS[TOPIC].partitions)
         ranges = await self._admin.log_ranges([(TOPIC, partition) for partition in partitions])
@@ -102,11 +104,23 @@ class ChangeFeed:
         places: dict[int, int],
         has_gap: bool,
         codec: Codec,
+        principal: Principal,
         is_visible: Callable[[str], bool],
         is_still_allowed: Callable[[], Awaitable[bool]],
     ) -> AsyncIterator[bytes]:
         """Yield server-sent events from these offsets until the client disconnects, loses access, or the process ends."""
-        self._open += 1
+        with self._places.taken(principal):
+            async for event in self._events(places, has_gap, codec, is_visible, is_still_allowed):
+                yield event
+
+    async def _events(
+        self,
+        places: dict[int, int],
+        has_gap: bool,
+        codec: Codec,
+        is_visible: Callable[[str], bool],
+        is_still_allowed: Callable[[], Awaitable[bool]],
+    ) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         consumer = self._consumer(places)
         try:
@@ -134,7 +148,6 @@ class ChangeFeed:
                     # The id also advances with bumps that this client may not see, so that it resumes near the end.
                     yield f": heartbeat\nid: {event_id(places)}\n\n".encode()
         finally:
-            self._open -= 1
             self._threads.submit(consumer.close)
 
     def _consumer(self, places: Mapping[int, int]) -> Any:

@@ -132,15 +132,15 @@ class Entrance:
     def _refusal(self, scope: Scope) -> Refusal | None:
         headers: _Headers = scope["headers"]
         is_socket = scope["type"] == "websocket"
-        hosts, is_cross_site = 0, False
+        host_count, is_cross_site = 0, False
         for name, value in headers:
             if name == b"host":
-                hosts += 1
+                host_count += 1
                 if self._sites.is_open and not _is_loopback(value):
                     return self._sites.misdirected([value.decode("latin-1")])
             elif name == b"sec-fetch-site":
                 is_cross_site = value == b"cross-site"
-        if hosts != 1 and (hosts or scope.get("http_version") != _WITHOUT_HOST):
+        if host_count != 1 and (host_count or scope.get("http_version") != _WITHOUT_HOST):
             return _ONE_HOST
         if not is_socket and scope["method"] in SAFE_METHODS:
             return self._foreign_read(scope) if is_cross_site and scope["method"] in _READS else None

@@ -35,7 +35,7 @@ GOING_AWAY, INTERNAL_ERROR, TRY_AGAIN_LATER = 1001, 1011, 1013
 MALFORMED, UNAUTHENTICATED, FORBIDDEN, NOT_FOUND = 4400, 4401, 4403, 4404
 AUTH_SECONDS_MAX = 5.0
 # A session may end while its socket is open; so the right to be connected is checked again after this long.
-RECHECK_SECONDS = 60.0
+RECHECK_SECONDS = 5.0
 # A client that has stopped reading gets at most this long for the closing handshake.
 CLOSE_SECONDS_MAX = 5.0
 # With INTERNAL_ERROR: a listener that receives nothing more must be closed after any error.

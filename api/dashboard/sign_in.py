@@ -24,17 +24,20 @@ from starlette.types import Receive, Scope, Send
 
 from highwater.api.core.auth import authenticated
 from highwater.api.core.errors import TooManyRequestsError, UnauthorizedError
+from highwater.api.core.places import caller_name
 from highwater.api.core.policies import style_policy
 from highwater.api.core.proxies import address_of
 from highwater.api.dashboard.openid import CALLBACK_PATH, SIGN_IN_PATH, OpenIdSignIn, SignInRefusedError
 from highwater.schemas.errors import UnavailableError
+from highwater.streams.clock import monotonic_seconds
 
 if TYPE_CHECKING:
     from highwater.api.core.auth import Authenticator, Principal
 
 COOKIE = "highwater_dashboard"
-# Signed-in browsers, about 200 bytes each; beyond this, the one that signed in first has to sign in again.
-VISITORS_MAX = 1_000
+# Signed-in browsers, about 200 bytes each, and those of one user or key; beyond this, its own first one has to sign in
+# again, so that a caller signs out nobody else.
+VISITORS_MAX, OF_CALLER_MAX = 1_000, 50
 # A working day; a browser that was left open has to sign in again the next morning.
 SECONDS_MAX = 12 * 3_600
 # A key and the next page; a longer body is not a sign-in form.
@@ -43,6 +46,15 @@ _SEE_OTHER = 303
 # Browsers drop control characters from addresses and treat backslashes as slashes: `/<tab>/host` would lead to another
 # host.
 _STRIPPED = re.compile(r"[\x00-\x1f\x7f\\]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    """A signed-in browser; `began` is when, in seconds of the monotonic clock."""
+
+    authorization: str
+    caller: str
+    began: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +72,7 @@ class SignIn:
         """`openid` None: no OpenID provider is configured."""
         self._authenticator = authenticator
         self._openid = openid
-        self._keys: OrderedDict[str, str] = OrderedDict()
+        self._visits: dict[str, _Visit] = {}  # by cookie, the oldest first
         # Sessions from a sign-in at the OpenID provider, which end when their browser signs out.
         self._made: OrderedDict[str, None] = OrderedDict()
 
@@ -70,7 +82,7 @@ class SignIn:
         Raises:
             UnavailableError: the cookie represents a session, and Redis is unavailable.
         """
-        authorization = self._keys.get(request.cookies.get(COOKIE, ""))
+        authorization = self._authorization(request.cookies.get(COOKIE, ""))
         try:
             return Visitor(await self._authenticator().principal(authorization), authorization)
         except UnauthorizedError:
@@ -97,17 +109,17 @@ class SignIn:
             return self._form(next_path, "this is not a sign-in form", status=413)
         sent = parse_qs(body.decode("utf-8", "replace"))
         authorization = f"Bearer {sent.get('key', [''])[0].strip()}"
-        refused = await self._refused(authorization, address_of(request.scope), next_path)
-        if refused is not None:
-            return refused
+        found = await self._judged(authorization, address_of(request.scope), next_path)
+        if isinstance(found, Response):
+            return found
         answer = RedirectResponse(_own_path(next_path), _SEE_OTHER)
-        self._set_cookie(request, answer, authorization)
+        self._set_cookie(request, answer, authorization, found)
         return answer
 
-    def _set_cookie(self, request: Request, answer: Response, authorization: str) -> None:
+    def _set_cookie(self, request: Request, answer: Response, authorization: str, principal: Principal) -> None:
         answer.set_cookie(
             COOKIE,
-            self._remember(authorization),
+            self._remember(authorization, principal),
             max_age=SECONDS_MAX,
             httponly=True,
             samesite="strict",
@@ -122,6 +134,8 @@ class SignIn:
             if request.url.path == SIGN_IN_PATH:
                 return await self._openid.begin(request, next_path)
             signed_in = await self._openid.complete(request)
+            authorization = f"Bearer {signed_in.session_id}"
+            principal = await self._authenticator().principal(authorization)
         except (SignInRefusedError, UnauthorizedError) as error:
             return self._openid.forget(self._form("/", f"You are not signed in: {error}", status=401))
         except UnavailableError as error:
@@ -129,7 +143,7 @@ class SignIn:
         # The cookie is strict, so a redirect from the provider would arrive without it: our own page continues.
         target = escape(_own_path(signed_in.wanted), quote=True)
         answer = HTMLResponse(_SIGNED_IN.format(target=target), headers={"Cache-Control": "no-store"})
-        self._set_cookie(request, answer, f"Bearer {signed_in.session_id}")
+        self._set_cookie(request, answer, authorization, principal)
         self._made[signed_in.session_id] = None
         return self._openid.forget(answer)
 
@@ -143,10 +157,10 @@ class SignIn:
         fields = {"Cache-Control": "no-store", "Content-Security-Policy": _POLICY, **(headers or {})}
         return HTMLResponse(text, status, headers=fields)
 
-    async def _refused(self, authorization: str, address: str, next_path: str) -> Response | None:
-        """Return the form again, with the error; None: the key is good."""
+    async def _judged(self, authorization: str, address: str, next_path: str) -> Principal | Response:
+        """Return whose key it is; of one that is refused the form again, with the error."""
         try:
-            await authenticated(self._authenticator(), authorization, address)
+            return await authenticated(self._authenticator(), authorization, address)
         except UnauthorizedError:
             return self._form(next_path, "This key or session is not valid.", status=401)
         except TooManyRequestsError as error:
@@ -154,20 +168,33 @@ class SignIn:
             return self._form(next_path, told, status=429, headers=error.headers)
         except UnavailableError as error:
             return self._form(next_path, f"Sessions cannot be read now: {error}", status=503)
-        return None
 
-    def _remember(self, authorization: str) -> str:
+    def _remember(self, authorization: str, principal: Principal) -> str:
         token = secrets.token_urlsafe(32)
-        self._keys[token] = authorization
-        if len(self._keys) > VISITORS_MAX:
-            _, forgotten = self._keys.popitem(last=False)
-            self._made.pop(forgotten.removeprefix("Bearer "), None)
+        caller = caller_name(principal)
+        own = [cookie for cookie, visit in self._visits.items() if visit.caller == caller]
+        if len(own) >= OF_CALLER_MAX:
+            self._forget(own[0])
+        elif len(self._visits) >= VISITORS_MAX:
+            self._forget(own[0] if own else next(iter(self._visits)))
+        self._visits[token] = _Visit(authorization, caller, monotonic_seconds())
         return token
+
+    def _authorization(self, cookie: str) -> str | None:
+        """Return the key or session behind a cookie; None if it is unknown, or too old."""
+        visit = self._visits.get(cookie)
+        if visit is not None and monotonic_seconds() - visit.began >= SECONDS_MAX:
+            self._forget(cookie)
+            return None
+        return None if visit is None else visit.authorization
+
+    def _forget(self, cookie: str) -> None:
+        self._made.pop(self._visits.pop(cookie).authorization.removeprefix("Bearer "), None)
 
     async def _sign_out(self, request: Request) -> Response:
         """Forget the key; a session from a sign-in here ends too, one that the user entered does not."""
-        authorization = self._keys.pop(request.cookies.get(COOKIE, ""), "")
-        session_id = authorization.removeprefix("Bearer ")
+        visit = self._visits.pop(request.cookies.get(COOKIE, ""), None)
+        session_id = "" if visit is None else visit.authorization.removeprefix("Bearer ")
         if self._openid is not None and session_id in self._made:
             del self._made[session_id]
             await self._openid.end(session_id)

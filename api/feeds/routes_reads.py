@@ -491,7 +491,7 @@ async def get_changes(request: Request, called: Called, services: Wired) -> Resp
     """New versions of the resources that the caller may read, from now or from `Last-Event-ID`."""
     await services.fresh(request, frozenset())
     services.kafka.require()
-    places, has_gap = await services.changes.start_places(request.headers.get("last-event-id"))
+    places, has_gap = await services.changes.start_places(request.headers.get("last-event-id"), called.principal)
     called.note_checked()
     principal, passports = called.principal, services.passports
 
@@ -502,6 +502,8 @@ async def get_changes(request: Request, called: Called, services: Wired) -> Resp
         return await services.authenticator.is_still_valid(request.headers.get("authorization"))
 
     CONDITIONAL_GETS.labels("changes", "sent").inc()
-    chunks = services.changes.stream(places, has_gap, services.registry.require(), is_visible, is_still_allowed)
+    chunks = services.changes.stream(
+        places, has_gap, services.registry.require(), principal, is_visible, is_still_allowed
+    )
     headers = {"Cache-Control": CACHE_NEVER, "X-Accel-Buffering": "no"}
     return StreamedAnswer(chunks, media_type="text/event-stream", headers=headers)

@@ -399,12 +399,13 @@ async def get_events(request: Request, job_id: JobId, called: Called, services: 
     if found.has_ended and after >= found.seq:
         return Response(status_code=int(HTTPStatus.NO_CONTENT), headers={"Cache-Control": conditional.CACHE_NEVER})
     jobs.watchers.audience.check_room()
+    jobs.watchers.audience.places.check(called.principal)
     authorization = request.headers.get("authorization")
 
     async def is_still_allowed() -> bool:
         return await services.authenticator.is_still_valid(authorization)
 
-    return EventStream(jobs.watchers, job_id, after, is_still_allowed)
+    return EventStream(jobs.watchers, job_id, after, called.principal, is_still_allowed)
 
 
 # -- decks

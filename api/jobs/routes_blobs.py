@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from highwater.api.core import conditional
 from highwater.api.core.access import OwnedBy, Scope, access
 from highwater.api.core.answers import answer
-from highwater.api.core.auth import Role
+from highwater.api.core.auth import Principal, Role
 from highwater.api.core.errors import (
     BadRequestError,
     ForbiddenError,
@@ -112,7 +112,7 @@ async def put_blob(
     media_type, expected = _media_type(request), _expected(request, sha256)
     limits = await services.organizations.read_limits(organization)
     _check_may_put(limits, request)
-    found = await _taken(request, services, jobs.uploads, limits, media_type, expected, filename)
+    found = await _taken(request, services, jobs.uploads, called.principal, limits, media_type, expected, filename)
     response.status_code = HTTPStatus.CREATED if found.is_new else HTTPStatus.OK
     response.headers["Location"] = f"/api/blobs/{found.sha256}"
     return Stored(sha256=found.sha256, size=found.size_bytes)
@@ -209,6 +209,7 @@ async def _taken(
     request: Request,
     services: Services,
     uploads: Uploads,
+    principal: Principal,
     limits: Organization,
     media_type: str,
     expected: dict[str, tuple[str, str]],
@@ -221,11 +222,12 @@ async def _taken(
         UnprocessableError: it differs from the announcement.
         PaymentRequiredError: there is no space for it.
         BadRequestError: it was interrupted.
+        TooManyRequestsError: the caller or its organization sends its share already.
         UnavailableError: too many are read at once, or PostgreSQL is unavailable.
     """
     pool = services.database.require()
     try:
-        async with uploads.spooled(request, limits.plan.file_bytes_max) as found:
+        async with uploads.spooled(request, principal, limits.plan.file_bytes_max) as found:
             _check_digests(found, expected)
             return await blobs.store(
                 pool,

@@ -61,7 +61,8 @@ class JobSocket(Socket):
         if job.has_ended and after >= job.seq:
             await websocket.close(ENDED)
             return
-        await self._told(job, after, may_end=called.principal.may_end)
+        with self._watchers.audience.places.taken(called.principal):
+            await self._told(job, after, may_end=called.principal.may_end)
 
     async def _told(self, job: JobRead, after: int, *, may_end: bool) -> None:
         hub = self._watchers

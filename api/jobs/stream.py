@@ -19,6 +19,7 @@ from starlette.responses import StreamingResponse  # noqa: TID251 - it sends by 
 from starlette.types import Receive, Scope, Send
 
 from highwater.api.core.audience import Audience, fail
+from highwater.api.core.auth import Principal
 from highwater.api.jobs.frames import Frame, entry_frame, gap_frames
 from highwater.connectors.jobs.read_model import JobRead
 from highwater.connectors.jobs.streams import Entry, JobStreams, Reading
@@ -388,18 +389,31 @@ class JobHub:
 class EventStream(StreamingResponse):
     """A job's events as server-sent events; it ends with the job."""
 
-    def __init__(self, hub: JobHub, job_id: str, after: int, is_still_allowed: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(
+        self,
+        hub: JobHub,
+        job_id: str,
+        after: int,
+        principal: Principal,
+        is_still_allowed: Callable[[], Awaitable[bool]],
+    ) -> None:
         """`is_still_allowed` is called periodically to check whether the listener still has access."""
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__((), headers=headers, media_type="text/event-stream")
         self._hub = hub
         self._job_id = job_id
         self._after = after
+        self._principal = principal
         self._is_still_allowed = is_still_allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the job, the client or the server ends."""
-        with self._hub.audience.admitted(), self._hub.listening(self._job_id, self._after) as listener:
+        audience = self._hub.audience
+        with (
+            audience.admitted(),
+            audience.places.taken(self._principal),
+            self._hub.listening(self._job_id, self._after) as listener,
+        ):
             # One small task per listener that waits for its client to leave, instead of the library's group of two.
             going = asyncio.create_task(_until_gone(receive), name="job-events")
             going.add_done_callback(lambda _: listener.end())

@@ -13,10 +13,11 @@ from contextlib import asynccontextmanager
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
+from highwater.api.core.auth import Principal
 from highwater.api.core.errors import BadRequestError
+from highwater.api.core.places import Places
 from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.blobs import Spooled
-from highwater.schemas.errors import UnavailableError
 
 # At once in a process: as many as are read from PostgreSQL at once.
 UPLOADS_MAX = 16
@@ -28,26 +29,22 @@ class Uploads:
     """The documents that a process is receiving."""
 
     def __init__(self, uploads_max: int = UPLOADS_MAX, silence_seconds_max: float = SILENCE_SECONDS_MAX) -> None:
-        self._left = uploads_max
+        self._places = Places("documents are being received", uploads_max)
         self._silence_seconds_max = silence_seconds_max
 
     @asynccontextmanager
-    async def spooled(self, request: Request, bytes_max: int) -> AsyncIterator[Spooled]:
+    async def spooled(self, request: Request, principal: Principal, bytes_max: int) -> AsyncIterator[Spooled]:
         """Yield the body of a request, once all of it has arrived.
 
         Raises:
+            TooManyRequestsError: the caller or its organization has its share of the documents being received.
             UnavailableError: the maximum number is being received.
             BlobTooLargeError: it is longer than `bytes_max`; the rest is not read.
             BadRequestError: it was interrupted.
         """
-        if self._left == 0:
-            raise UnavailableError("this process receives its maximum of documents at once; send it again later")
-        self._left -= 1
-        try:
+        with self._places.taken(principal):
             async with blobs.spooled(self._pieces(request), bytes_max) as found:
                 yield found
-        finally:
-            self._left += 1
 
     async def _pieces(self, request: Request) -> AsyncIterator[bytes]:
         pieces = request.stream()

@@ -78,15 +78,16 @@ class QuerySocket(Socket):
         self._services.activity.note(called.principal)
         after = _resume_offset(websocket.query_params.get("after"), user_id)
         has_deltas = _is_true("deltas", websocket.query_params.get("deltas"))
-        subscriber = await self._hub.join(user_id, is_live=after is None)
-        try:
-            await self._open(called)
-            if after is not None:
-                self._catch_up(subscriber, after)
-            async with self._deltas.listening(subscriber) if has_deltas else contextlib.nullcontext():
-                await self._attend(subscriber, called)
-        finally:
-            self._hub.leave(subscriber)
+        with self._hub.audience.places.taken(called.principal):
+            subscriber = await self._hub.join(user_id, is_live=after is None)
+            try:
+                await self._open(called)
+                if after is not None:
+                    self._catch_up(subscriber, after)
+                async with self._deltas.listening(subscriber) if has_deltas else contextlib.nullcontext():
+                    await self._attend(subscriber, called)
+            finally:
+                self._hub.leave(subscriber)
 
     # -- after authentication -----------------------------------------------------------------------------------------
 

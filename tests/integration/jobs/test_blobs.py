@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
+from highwater.api.core.auth import OPEN
 from highwater.api.core.errors import BadRequestError
 from highwater.api.jobs.uploads import Uploads
 from highwater.connectors.jobs import blobs
@@ -254,12 +255,12 @@ async def begun(api: Api, org: str, length: int, sent: bytes) -> tuple[asyncio.S
 async def test_a_transfer_that_breaks_off_leaves_nothing(api: Api, editor, seeds: Seeds) -> None:
     """Half a document and a closed connection: no row, no file, and the place is free again."""
     org, uploads = await organization(seeds), api.app.state.jobs.uploads
-    free, before = uploads._left, await seeds.run("SELECT count(*) FROM blobs")
+    before = await seeds.run("SELECT count(*) FROM blobs")
     for _ in range(3):
         _, writer = await begun(api, org, 4 * MIB, content(2 * MIB))
-        await until(lambda: uploads._left == free - 1, "it is being taken")
+        await until(lambda: uploads._places.count == 1, "it is being taken")
         writer.close()
-        await until(lambda: uploads._left == free, "its place is free")
+        await until(lambda: uploads._places.count == 0, "its place is free")
     assert await seeds.run("SELECT count(*) FROM blobs") == before
     assert await seeds.run("SELECT count(*) FROM blob_owners WHERE organization_id = $1", org) == [(0,)]
     assert files_left() == []
@@ -328,15 +329,15 @@ async def test_as_many_as_may_be_are_taken_at_once() -> None:
         yield b"abc"
 
     uploads = Uploads(uploads_max=1)
-    async with uploads.spooled(Request(), 10) as found:  # type: ignore[arg-type]
+    async with uploads.spooled(Request(), OPEN, 10) as found:  # type: ignore[arg-type]
         assert found.size_bytes == 3
         with pytest.raises(UnavailableError):
-            async with uploads.spooled(Request(), 10):  # type: ignore[arg-type]
+            async with uploads.spooled(Request(), OPEN, 10):  # type: ignore[arg-type]
                 pass
     with pytest.raises(BlobTooLargeError):
-        async with uploads.spooled(Request(), 2):  # type: ignore[arg-type]
+        async with uploads.spooled(Request(), OPEN, 2):  # type: ignore[arg-type]
             pass
-    async with uploads.spooled(Request(), 3):  # type: ignore[arg-type]
+    async with uploads.spooled(Request(), OPEN, 3):  # type: ignore[arg-type]
         pass
 
 
@@ -353,9 +354,9 @@ async def test_a_silent_client_loses_its_place() -> None:
 
     uploads = Uploads(uploads_max=1, silence_seconds_max=0.05)
     with pytest.raises(BadRequestError):
-        async with uploads.spooled(Request(), 10):  # type: ignore[arg-type]
+        async with uploads.spooled(Request(), OPEN, 10):  # type: ignore[arg-type]
             pass
-    assert uploads._left == 1
+    assert uploads._places.count == 0
 
 
 # -- limits of the plan ------------------------------------------------------------------------------------------------------

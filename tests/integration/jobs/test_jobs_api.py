@@ -382,7 +382,9 @@ async def test_the_id_of_anothers_key_is_not_taken(guarded, seeds):
     job_id = job_id_of(ORG, ADA, "daily")
     event = {"job_id": job_id, "kind": "generation", "organization_id": "bolt", "user_id": "rob", "ts": 1,
              "args": orjson.dumps(DECK["args"]).decode(), "expires_at": None}  # fmt: skip
-    refused = await guarded.post(f"/api/events/{JOB_SUBMITTED}", {**event, "organization_id": ORG, "user_id": ADA}, "ada-key")
+    refused = await guarded.post(
+        f"/api/events/{JOB_SUBMITTED}", {**event, "organization_id": ORG, "user_id": ADA}, "ada-key"
+    )
     assert (refused.status_code, refused.json()["reason"], refused.json()["field"]) == (422, "reserved_id", "job_id")
     await store_job(seeds, job_id=job_id, organization_id="bolt", user_id="rob", args=event["args"])
     answer = await submit(guarded, DECK, "ada-key", Idempotency_Key="daily")

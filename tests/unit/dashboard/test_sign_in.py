@@ -5,8 +5,9 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from highwater.api.core.auth import Authenticator, parse_api_keys
-from highwater.api.dashboard.sign_in import COOKIE, VISITORS_MAX, SignIn
+from highwater.api.core.auth import Authenticator, Principal, Role, parse_api_keys
+from highwater.api.dashboard.sign_in import COOKIE, OF_CALLER_MAX, SECONDS_MAX, VISITORS_MAX, SignIn
+from highwater.streams.clock import monotonic_seconds
 
 
 async def no_session(_token: str) -> None:
@@ -59,15 +60,29 @@ async def test_signing_out_forgets_the_key(sign_in):
     """The cookie has no key after it."""
     async with client(sign_in) as browser:
         await browser.post("/login", data={"key": "do-key"})
-        assert browser.cookies.get(COOKIE) in sign_in._keys
+        assert browser.cookies.get(COOKIE) in sign_in._visits
         await browser.get("/logout")
-    assert dict(sign_in._keys) == {}
+    assert dict(sign_in._visits) == {}
 
 
 async def test_browsers_that_are_remembered_are_bounded(sign_in):
-    """The one that signed in first is asked again."""
-    first = sign_in._remember("Bearer do-key")
-    for _ in range(VISITORS_MAX):
-        sign_in._remember("Bearer do-key")
-    assert len(sign_in._keys) == VISITORS_MAX
-    assert first not in sign_in._keys
+    """A caller with many is asked again where it signed in first, and nobody else; then the oldest of all."""
+    other = sign_in._remember("Bearer other", Principal(Role.ADMIN, key_id="other"))
+    first, *_ = [sign_in._remember("Bearer x", Principal(Role.VIEWER, user_id="ada")) for _ in range(VISITORS_MAX)]
+    assert len(sign_in._visits) == OF_CALLER_MAX + 1
+    assert (other in sign_in._visits, first in sign_in._visits) == (True, False)
+    for number in range(VISITORS_MAX):
+        sign_in._remember("Bearer y", Principal(Role.VIEWER, user_id=f"user-{number}"))
+    assert len(sign_in._visits) == VISITORS_MAX
+
+
+async def test_a_cookie_ends_after_its_time(sign_in, monkeypatch):
+    """Also in a browser that keeps it."""
+    async with client(sign_in) as browser:
+        await browser.post("/login", data={"key": "do-key"})
+        cookie = browser.cookies.get(COOKIE)
+    assert sign_in._authorization(cookie) is not None
+    now = monotonic_seconds()
+    monkeypatch.setattr("highwater.api.dashboard.sign_in.monotonic_seconds", lambda: now + SECONDS_MAX)
+    assert sign_in._authorization(cookie) is None
+    assert cookie not in sign_in._visits
