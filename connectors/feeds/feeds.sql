@@ -156,12 +156,14 @@ UPDATE user_stats SET last_enqueued_at = GREATEST(last_enqueued_at, $2) WHERE us
 UPDATE user_stats SET in_flight = $2, in_flight_until = $3, last_enqueued_at = GREATEST(last_enqueued_at, $4)
 WHERE user_id = $1
 
+-- Not of a user who was erased meanwhile and is known again, without a version as before: its row has no such request in
+-- flight.
 -- name: finish_rebuilt
 UPDATE user_stats
 SET cluster_version = $6, last_clustered_at = $3, pending_insights_count = $4, in_flight = NULL,
     in_flight_until = NULL, last_request = $5, caused_by = $5, curated_shown = $7,
     delayed_at = NULL, delay_reason = NULL, delays = 0
-WHERE user_id = $1 AND cluster_version = $2
+WHERE user_id = $1 AND cluster_version = $2 AND in_flight = $5
 RETURNING cluster_version
 
 -- name: finish_unbuilt

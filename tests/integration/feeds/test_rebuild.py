@@ -541,6 +541,23 @@ async def test_an_overtaken_rebuild_is_void(case: Case):
     assert await case.state() == (5, None, 0)
 
 
+async def test_a_rebuild_from_before_an_erasure_is_void(case: Case):
+    """Its user is known again and has no version, as when it was read: what was erased does not come back."""
+    await case.user_is()
+    await case.insights(30)
+    worker = case.worker()
+    prepared = await worker.prepare([case.request()])
+    users = UsersSink(case.context.codec, lambda: case.now_ms, ERASURE, dimensions=384)
+    await in_transaction(case.context, users, [event(USER_ERASED, {"user_id": case.user, "ts": 1}, offset=1)])
+    await case.sql("INSERT INTO user_stats (user_id) VALUES ($1)", case.user)
+    async with case.context.pool.acquire() as tx, tx.transaction():
+        await worker.apply(tx, [], prepared)
+    await worker.settle(prepared)
+    last = (await case.answers())[-1]
+    assert (last["outcome"], last["reason"]) == ("skipped", "overtaken")
+    assert await case.sql("SELECT count(*) FROM user_clusters WHERE user_id = $1", case.user) == 0
+
+
 @pytest.mark.requirement("R0.35")
 async def test_the_bound_is_recorded(case: Case):
     """Only the newest take part, the rest is recorded as omitted, and the mark moves over all."""
