@@ -38,7 +38,7 @@ _API = "/api/"
 # A download of the console; it computes before its first byte.
 _DOWNLOAD = "/export"
 _READS = frozenset({"GET", "HEAD"})
-# RFC 9112, section 3.2: one `Host`, except in HTTP/1.0. Of two, a proxy may have looked at the other one.
+# RFC 9112, section 3.2: one `Host`, except in HTTP/1.0. Of two, a proxy may have used the other.
 _WITHOUT_HOST = "1.0"
 _ONE_HOST = Refusal(HTTPStatus.BAD_REQUEST, "a request has one Host field", "Host")
 _UNSUPPORTED = HTTPStatus.UNSUPPORTED_MEDIA_TYPE

@@ -290,7 +290,7 @@ def _owner_of_job(said: Submission) -> Owner:
 
 
 def _owner_of_query(said: Question) -> Owner:
-    return Owner(said.user_id)  # whoever pays for it
+    return Owner(said.user_id)  # also if an organization pays
 
 
 async def _conflicting_repeats(

@@ -1,7 +1,7 @@
 """The places of a pool in this process that callers hold for a while: streams, sockets, uploads.
 
 Invariant: one caller holds at most a quarter of them, and one organization half, so that neither shuts others out. The
-operator's own keys, which are bound to nobody, are limited by the whole pool alone.
+operator's own keys, which are unbound, are limited by the whole pool alone.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Invariants. Without API keys every caller is an admin, so the API answers only to loopback names (a page whose own name
 resolves to this machine is refused, 421), and accepts no write, no socket and no costly read from a page of another
-site (403); a link to a page of ours is followed. With
+site (403); a link to one of our pages is followed. With
 keys the same applies wherever a browser signs in by itself, by the cookie of the dashboard. A page that sends a key
 does so deliberately, and is judged by the key.
 """

@@ -542,7 +542,7 @@ async def test_an_overtaken_rebuild_is_void(case: Case):
 
 
 async def test_a_rebuild_from_before_an_erasure_is_void(case: Case):
-    """Its user is known again and has no version, as when it was read: what was erased does not come back."""
+    """Its user is known again and has no version, as when it was read: nothing that was erased is stored again."""
     await case.user_is()
     await case.insights(30)
     worker = case.worker()

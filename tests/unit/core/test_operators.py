@@ -47,7 +47,7 @@ def test_a_bound_key_publishes_no_plan(principal: Principal) -> None:
 
 
 def test_operations_with_a_limit_are_of_operators() -> None:
-    """A body with such a field is taken from an admin, or from a key that is bound to nobody."""
+    """A body with such a field is taken from an admin, or from an unbound key."""
     found = {}
     for context in iter_route_contexts(create_app(Settings()).routes):
         endpoint = getattr(context.original_route, "endpoint", None)
