@@ -31,7 +31,7 @@ from highwater.streams.clock import monotonic_seconds
 # for the records that are being decoded.
 _BESIDE_MIB = 512
 # DuckDB is interrupted first, which gives the better message.
-_SECONDS_MORE = 2.0
+_SECONDS_MORE = 1.0
 
 
 def main() -> None:

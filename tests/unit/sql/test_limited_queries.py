@@ -95,7 +95,7 @@ def test_a_process_ends_with_its_parent() -> None:
     )
     with subprocess.Popen([sys.executable, "-c", program]) as parent:
         child = None
-        while child is None or child.rlimit(psutil.RLIMIT_CPU)[0] < 0:  # it has no limits yet
+        while child is None or child.rlimit(psutil.RLIMIT_DATA)[0] < 0:  # it has no limits yet
             time.sleep(0.01)
             child = next(iter(psutil.Process(parent.pid).children()), None)
         os.kill(parent.pid, signal.SIGKILL)
