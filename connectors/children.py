@@ -113,8 +113,8 @@ def limit_child(memory_bytes_max: int, processor_seconds_max: float, seconds_max
 def limit_processor_time(seconds_max: float) -> None:
     """Let the kernel end this process once it has used this much processor time from now on.
 
-    RLIMIT_CPU would count by another clock than `getrusage`, so it could not be set anew for each piece of work: the two
-    differ by a tenth after ten seconds of short pieces.
+    RLIMIT_CPU would count by another clock than `getrusage`, so it cannot be set again for each piece of work: after ten
+    seconds of short pieces the two differ by a tenth.
     """
     signal.setitimer(signal.ITIMER_PROF, seconds_max)  # without a handler its signal ends the process
 

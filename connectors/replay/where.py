@@ -1,6 +1,6 @@
 """The condition of a replay: compiled and evaluated in a process of its own (`condition.py`), batch by batch.
 
-Invariant: the memory and time of a condition are limited, at whatever place it is used; beyond a limit it is an error
+Invariant: the memory and time of a condition are limited wherever it is used; beyond a limit it is an error
 like that of an invalid one. Its process ends with the condition, and with this process.
 """
 

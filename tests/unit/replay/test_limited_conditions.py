@@ -1,4 +1,4 @@
-"""A condition has limits of memory and time at whatever place it is used, and its process ends with those who wait for it."""
+"""A condition has limits of memory and time wherever it is used, and its process ends with its parent."""
 
 from __future__ import annotations
 

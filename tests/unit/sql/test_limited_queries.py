@@ -1,4 +1,4 @@
-"""The process of a query keeps its limits inside a single call of a function, and ends with those who wait for it."""
+"""The process of a query keeps its limits inside a single call of a function, and ends with its client."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def until_started() -> None:
 
 
 def test_a_function_ends_at_the_limit_of_time() -> None:
-    """DuckDB looks for an interruption between functions only; the kernel needs no pause."""
+    """DuckDB checks for an interruption between functions only; the kernel needs no pause."""
     with (
         pytest.raises(QueryTimeoutError, match=r"did not end within 0\.5 s"),
         answered(ENDLESS, NOWHERE, Limits(10, 0.5)),
