@@ -26,7 +26,8 @@ _ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(4 << 20),
 }
 
-_NICE = 10
+# The product has priority: on a busy machine a task for the API uses what is left.
+NICENESS = 10
 # A piece of a file is larger than a pipe's 64 KiB; a process that waits for its parent reads nothing.
 _PIPE_BYTES = 1 << 20
 
@@ -99,10 +100,7 @@ def run_task(work: Callable[[Any, BinaryIO], object]) -> None:
     """Run the task on standard input, writing to our own output, as long as the parent lives and needs it.
 
     Its result, or one of our errors that ended it, goes to a pipe of its own. After an error the exit status is 1.
-
-    The product has priority: on a busy machine a task uses what is left.
     """
-    os.nice(_NICE)
     pipe = own_output()
     with suppress(BrokenPipeError, EOFError):  # the parent has ended, or wants no more
         task = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the parent

@@ -10,10 +10,9 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from subprocess import Popen
-from typing import IO, Any, NoReturn, cast
+from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 
 import orjson
-import pyarrow as pa
 
 from highwater.connectors.children import OUT_OF_TIME, limit_passed
 from highwater.connectors.replay.arrow_alone import without_pandas
@@ -29,6 +28,9 @@ from highwater.connectors.sql.query_task import (
 )
 from highwater.schemas.errors import HighwaterError, UnavailableError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 # Where the metadata of Arrow's stream have the columns.
 COLUMNS = "highwater.columns"
 _PROGRAM = "from highwater.connectors.sql.query_process import main; main()"
@@ -42,11 +44,14 @@ class Answer:
     """The rows of a query, as they arrive, and its statistics at the end. `columns` are names and types."""
 
     def __init__(self, output: IO[bytes], ended: _Ended) -> None:
+        import pyarrow as pa  # noqa: PLC0415 - while the process loads the same
+
         self._ended = ended
         self._summary: dict[str, Any] | None = None
+        self._cut_off = pa.ArrowInvalid, OSError
         try:
             self._reader = pa.ipc.open_stream(output)
-        except pa.ArrowInvalid:
+        except self._cut_off:
             ended.fail()
         self.columns = orjson.loads(self._reader.schema.metadata[COLUMNS.encode()])
         self.schema = self._reader.schema.remove_metadata()
@@ -66,7 +71,7 @@ class Answer:
             return self._reader.read_next_batch()
         except StopIteration:
             return None
-        except (pa.ArrowInvalid, OSError):  # the stream is cut off
+        except self._cut_off:
             self._ended.fail()
 
     def summary(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ function over a long list. Arrow's stream has no first line; the columns are in 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
@@ -16,7 +17,7 @@ import orjson
 import pyarrow as pa
 
 from highwater.connectors.children import limit_child
-from highwater.connectors.replay.processes import run_task
+from highwater.connectors.replay.processes import NICENESS, run_task
 from highwater.connectors.replay.search_task import INVALID, UNAVAILABLE
 from highwater.connectors.replay.searching import PROGRESS_SECONDS, line_of
 from highwater.connectors.sql.answers import WRITERS, rows_of
@@ -43,6 +44,7 @@ def _work(task: QueryTask, output: BinaryIO) -> dict[str, Any] | None:
     seconds = task.limits.seconds + _SECONDS_MORE
     limit_child((task.limits.memory_mib + _BESIDE_MIB) << 20, seconds, seconds)
     if task.kind != ARROW:
+        os.nice(NICENESS)
         _Run(task, output).run()
         return None
     with evaluated(task.query, task.sources, task.limits) as answer:

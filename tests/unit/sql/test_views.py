@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from highwater.connectors.replay.subject import Subject
-from highwater.connectors.sql import views
+from highwater.connectors.sql import read_models
 from highwater.connectors.sql.answers import JsonLines, rows_of
 from highwater.connectors.sql.foreign_topics import AmbiguousTopicError
 from highwater.connectors.sql.query_task import InvalidQueryError, Limits, Sources
@@ -94,7 +94,7 @@ def test_all_tables_are_shown(asked: list[str], monkeypatch: pytest.MonkeyPatch)
     async def none(*_: Any, **__: Any) -> dict[str, pa.Table]:
         return {}
 
-    monkeypatch.setattr(views, "fetch_read_models", none)
+    monkeypatch.setattr(read_models, "fetch_read_models", none)
     for query in ("SHOW TABLES", "show all tables;", "LIST TOPICS"):
         found = dict(rows(query))
         assert [name for name in found if name.startswith('"')] == [f'"{name}"' for name in NAMES]
