@@ -1,7 +1,8 @@
-"""Processes that we start for heavy work: at its start one binds itself to its parent and limits its memory; the parent
-awaits it while it makes progress.
+"""Processes that we start for heavy work: at its start one binds itself to its parent and limits its memory and its
+processor time; the parent awaits it while it makes progress.
 
-Invariant: if such a process fails, it fails alone.
+Invariant: if such a process fails, it fails alone. The kernel keeps its limits, so they hold inside a single call of a
+library that nothing interrupts.
 """
 
 import asyncio
@@ -22,7 +23,12 @@ from highwater.streams.progress import LOOK_SECONDS, Progress, WorkLimit, work_o
 T = TypeVar("T")
 
 _PR_SET_PDEATHSIG = 1
-
+OUT_OF_TIME = (signal.SIGPROF, signal.SIGALRM)
+# A library to which the kernel gives no more memory ends the process in one of these ways.
+_OUT_OF_MEMORY = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
+# The C library reserves 8 MiB for each thread, which count as memory although hardly any of it is used.
+_STACK_BYTES = 1 << 20
+_PTHREAD_ATTR_BYTES_MAX = 256
 
 _CPU_QUOTA = Path(
     "/sys/fs/cgroup/cpu.max"
@@ -91,6 +97,45 @@ def die_with_parent(parent_id: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
     if os.getppid() != parent_id:  # it died before the call above
         raise SystemExit("the parent process has ended")
+
+
+def limit_child(memory_bytes_max: int, processor_seconds_max: float, seconds_max: float = math.inf) -> None:
+    """Bind this process to its parent, and limit it, also by the clock; call it once all that it needs is loaded."""
+    die_with_parent(os.getppid())  # if the parent has ended already, so has the input
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the data of users
+    _limit_stacks()
+    limit_memory(memory_bytes_max)
+    limit_processor_time(processor_seconds_max)
+    if seconds_max < math.inf:
+        signal.setitimer(signal.ITIMER_REAL, seconds_max)  # its signal ends the process, too
+
+
+def limit_processor_time(seconds_max: float) -> None:
+    """Let the kernel end this process once it has used this much processor time from now on.
+
+    RLIMIT_CPU would count by another clock than `getrusage`, so it cannot be set again for each piece of work: after ten
+    seconds of short pieces the two differ by a tenth.
+    """
+    signal.setitimer(signal.ITIMER_PROF, seconds_max)  # without a handler its signal ends the process
+
+
+def limit_passed(status: int) -> str | None:
+    """Return which limit ended a process, by its exit status; None: another cause."""
+    if -status in OUT_OF_TIME:
+        return "took more time than it may have"
+    if -status in _OUT_OF_MEMORY:
+        return f"needed more memory than it may have, or failed ({signal.Signals(-status).name})"
+    return None
+
+
+def _limit_stacks() -> None:
+    """Reserve less for each thread that is started from now on; other C libraries than glibc reserve little."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "pthread_setattr_default_np"):
+        attributes = ctypes.create_string_buffer(_PTHREAD_ATTR_BYTES_MAX)
+        libc.pthread_attr_init(attributes)
+        libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(_STACK_BYTES))
+        libc.pthread_setattr_default_np(attributes)
 
 
 def limit_memory(memory_bytes_max: int) -> None:

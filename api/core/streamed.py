@@ -19,6 +19,12 @@ CUT_OFF = "highwater.cut_off"
 _log = get_log("api")
 
 
+async def until_gone(receive: Receive) -> None:
+    """Wait until the client disconnects."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 class StreamedAnswer(StreamingResponse):
     """A streamed answer that is cut off if one of our errors ends it early."""
 

@@ -29,7 +29,7 @@ async def export(sign_in: SignIn, services: Services, request: Request) -> Respo
 
     async def give(principal: Principal, kind: str) -> Response:
         browsing = Browsing.of(request.query_params)
-        return await exported_records(services, principal, browsing.search_of_topic, kind)
+        return exported_records(services, principal, browsing.search_of_topic, kind)
 
     return await _given(SEARCH, sign_in, services, request, give)
 
@@ -41,7 +41,7 @@ async def export_query(sign_in: SignIn, services: Services, request: Request) ->
         query = request.query_params.get("query", "")
         if len(query) > QUERY_CHARACTERS_MAX:
             raise UnprocessableError(f"the query has more than {QUERY_CHARACTERS_MAX:,} characters", field="query")
-        return await exported_rows(services, principal, query, kind)
+        return exported_rows(services, principal, query, kind)
 
     return await _given(QUERY, sign_in, services, request, give)
 

@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from highwater.api.core.audience import Audience, fail
 from highwater.api.core.auth import Principal
+from highwater.api.core.streamed import until_gone
 from highwater.api.jobs.frames import Frame, entry_frame, gap_frames
 from highwater.connectors.jobs.read_model import JobRead
 from highwater.connectors.jobs.streams import Entry, JobStreams, Reading
@@ -415,7 +416,7 @@ class EventStream(StreamingResponse):
             self._hub.listening(self._job_id, self._after) as listener,
         ):
             # One small task per listener that waits for its client to leave, instead of the library's group of two.
-            going = asyncio.create_task(_until_gone(receive), name="job-events")
+            going = asyncio.create_task(until_gone(receive), name="job-events")
             going.add_done_callback(lambda _: listener.end())
             try:
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -435,8 +436,3 @@ class EventStream(StreamingResponse):
                 beats += not frames
                 if not frames and beats % RECHECK_BEATS == 0 and not await self._is_still_allowed():
                     return
-
-
-async def _until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

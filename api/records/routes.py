@@ -17,7 +17,7 @@ from highwater.api.core.errors import NotFoundError
 from highwater.api.core.guard import Called, GuardedRoute
 from highwater.api.core.openapi import problems
 from highwater.api.core.services import Services, Wired
-from highwater.api.records.relaying import relayed
+from highwater.api.records.relaying import Relayed
 from highwater.api.records.searches import (
     PAGE_RECORDS_DEFAULT,
     PAGE_RECORDS_MAX,
@@ -118,7 +118,7 @@ async def get_records(
 ) -> Response:
     """Streams matching records, in order over all partitions. `end` reports how much was read and where the next page starts."""
     search = begun(services, called.principal, wanted.search(topic), cursor=cursor, limit=limit)
-    return await relayed(search, NDJSON, _HEADERS, has_first_line=True)
+    return Relayed(search, NDJSON, _HEADERS, has_first_line=True)
 
 
 @router.get(
@@ -140,19 +140,16 @@ async def export_records(
     cursor: Cursor = None,
 ) -> Response:
     """Has the columns of `highwater replay`, ordered within each partition. An interrupted download is incomplete."""
-    return await exported(services, called.principal, wanted.search(topic), kind, cursor)
+    return exported(services, called.principal, wanted.search(topic), kind, cursor)
 
 
-async def exported(
+def exported(
     services: Services, principal: Principal, search: Search, kind: str, cursor: str | None = None
 ) -> Response:
     """Return the file of a search as a download; the dashboard's link uses it too.
 
-    Raises:
-        UnprocessableError: the search is invalid.
-        TooManyRequestsError: too many run.
-        UnavailableError: Kafka or the registry does not answer.
+    If the search cannot begin, it is a problem.
     """
     headers = {**_HEADERS, "Content-Disposition": f'attachment; filename="{search.topic.name}.{kind}"'}
     running = begun(services, principal, search, cursor=cursor, kind=kind)
-    return await relayed(running, MEDIA_TYPES[kind], headers, has_first_line=False)
+    return Relayed(running, MEDIA_TYPES[kind], headers, has_first_line=False)

@@ -15,7 +15,7 @@ from highwater.api.core.auth import Principal
 from highwater.api.core.conditional import CACHE_NEVER
 from highwater.api.core.guard import Called, GuardedRoute
 from highwater.api.core.services import Services, Wired
-from highwater.api.records.relaying import relayed
+from highwater.api.records.relaying import Relayed
 from highwater.api.records.routes import MEDIA_TYPES, NDJSON
 from highwater.api.sql.queries import (
     FILE_ROWS_MAX,
@@ -98,7 +98,7 @@ class SqlTables(BaseModel):
 async def query_log(body: SqlQuery, called: Called, services: Wired) -> Response:
     """Runs one SELECT. Conditions on `_timestamp`, `_partition` and `_offset` decide how much of the log is read."""
     running = begun(services, called.principal, body.query, rows=body.limit)
-    return await relayed(running, NDJSON, _HEADERS, has_first_line=True)
+    return Relayed(running, NDJSON, _HEADERS, has_first_line=True)
 
 
 @router.post(
@@ -112,7 +112,7 @@ async def query_log(body: SqlQuery, called: Called, services: Wired) -> Response
 @declared(QUERY)
 async def export_query(body: SqlExport, called: Called, services: Wired) -> Response:
     """Returns up to a million rows. An interrupted download is incomplete."""
-    return await exported(services, called.principal, body.query, body.format)
+    return exported(services, called.principal, body.query, body.format)
 
 
 @router.get("/api/sql/tables", summary="List the tables that queries may name")
@@ -129,14 +129,11 @@ async def get_sql_tables(called: Called, services: Wired) -> SqlTables:
     )
 
 
-async def exported(services: Services, principal: Principal, query: str, kind: str) -> Response:
+def exported(services: Services, principal: Principal, query: str, kind: str) -> Response:
     """Return the file of a query, as a download; it also answers the dashboard's link.
 
-    Raises:
-        UnprocessableError: the query cannot be run.
-        TooManyRequestsError: too many run.
-        UnavailableError: Kafka, the registry or PostgreSQL does not answer.
+    If the query cannot begin, it is a problem.
     """
     headers = {**_HEADERS, "Content-Disposition": f'attachment; filename="query.{kind}"'}
     running = begun(services, principal, query, rows=FILE_ROWS_MAX, kind=kind)
-    return await relayed(running, MEDIA_TYPES[kind], headers, has_first_line=False)
+    return Relayed(running, MEDIA_TYPES[kind], headers, has_first_line=False)

@@ -9,18 +9,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
 
 from highwater.connectors.replay.decoding import Decoded
 from highwater.connectors.replay.where import NAMES, NO_ANSWER, Where
-from highwater.connectors.replay.where_error import WhereError
-from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import HighwaterError
-from highwater.schemas.exact_json import LongNumber
 
 # About 100 MB; nobody reads a table of that size.
 VALUES_MAX = 500_000
+VALUES_BYTES_MAX = 64 << 20
 
 
 class TooManyValuesError(HighwaterError):
@@ -50,14 +47,12 @@ class Counting:
         Raises:
             WhereError: the text is not an expression over a record of this topic.
         """
-        try:
-            self._expression = Where(expression, decoder_type, topic, is_open=is_open)
-        except WhereError as error:
-            raise WhereError(error.message, error.text, error.line, error.column, "--by") from error
+        self._expression = Where(expression, decoder_type, topic, is_open=is_open, option="--by")
         # Conditions have doubles for the numbers of other applications; the path of a field leads to the number itself.
         is_path = is_open and expression.startswith("value.") and _PATH.fullmatch(expression) is not None
         self._path = expression.split(".")[1:] if is_path else []
         self._counts: Counter[Any] = Counter()
+        self._bytes = 0
         self.counted = 0
 
     @property
@@ -75,16 +70,19 @@ class Counting:
 
         Raises:
             TooManyValuesError: there are too many different values.
+            WhereError: the expression needs more memory or time than it may have.
         """
         answers = self._expression.answers(decoded)
         if self._path:
             answers = [self._exact(one, row) for one, row in zip(answers, decoded.rows, strict=True)]
-        found = [_countable(one) for one in answers if one is not NO_ANSWER]
+        found = [one for one in answers if one is not NO_ANSWER]
         self.counted += len(found)
+        self._bytes += sum(len(one) for one in set(found) - self._counts.keys() if isinstance(one, str))
         self._counts.update(found)
-        if len(self._counts) > VALUES_MAX:
+        if len(self._counts) > VALUES_MAX or self._bytes > VALUES_BYTES_MAX:
             raise TooManyValuesError(
-                f"--by has more than {VALUES_MAX:,} different values; group by a coarser expression"
+                f"--by has more than {VALUES_MAX:,} different values, or {VALUES_BYTES_MAX >> 20} MiB of them;"
+                " group by a coarser expression"
             )
 
     def _exact(self, answer: Any, row: Any) -> Any:
@@ -102,13 +100,3 @@ class Counting:
     def top(self, count: int) -> list[tuple[Any, int]]:
         """Return the most frequent values; ties in text order."""
         return sorted(self._counts.items(), key=lambda item: (-item[1], str(item[0])))[:count]
-
-
-def _countable(value: Any) -> Any:
-    """Return a value as it is counted and shown; times in ISO 8601, nested values as text."""
-    if isinstance(value, datetime):
-        return iso_from_ms(round(value.timestamp() * 1_000))
-    if value is None or isinstance(value, str | int | float | bool | LongNumber):
-        # In a dictionary True equals 1, and neither is a text.
-        return str(value).lower() if isinstance(value, bool) else value
-    return str(value)

@@ -11,19 +11,17 @@ import selectors
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import IO, BinaryIO, Protocol, cast
 
 from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.connectors.replay.counts import Counts
 from highwater.connectors.replay.frames import Frame, Kind, LostError, Pieces, chunks, receive
-from highwater.connectors.replay.processes import command, environment
+from highwater.connectors.replay.processes import hand_over, started
 from highwater.connectors.replay.task import Task
 from highwater.schemas.errors import HighwaterError
 
 _PROGRAM = "from highwater.connectors.replay.part import main; main()"
-# A piece is larger than a pipe's 64 KiB; a process that waits for its parent reads nothing.
-_PIPE_BYTES = 1 << 20
 
 
 class PartLostError(HighwaterError):
@@ -48,10 +46,10 @@ def write_in_parts(
         OSError: the file cannot be written.
     """
     with ExitStack() as stack, selectors.DefaultSelector() as pipes:
-        processes = [stack.enter_context(_process()) for _ in range(count)]
+        processes = [stack.enter_context(started(_PROGRAM)) for _ in range(count)]
         target = stack.enter_context(_target(kind, file))  # while they start
         for process, task in zip(processes, tasks(), strict=True):
-            _hand_over(task, process)
+            hand_over(task, process)
             pipes.register(cast("IO[bytes]", process.stdout), selectors.EVENT_READ, _Part(process))
         parts: list[_Part] = [key.data for key in pipes.get_map().values()]
         has_begun = False
@@ -151,34 +149,3 @@ class _Part:
         code = self._process.wait()
         how = signal.Signals(-code).name if code < 0 else f"exit {code}"
         return PartLostError(f"a process of the replay ended before its part was whole ({how})")
-
-
-def _hand_over(task: Task, process: subprocess.Popen[bytes]) -> None:
-    with suppress(BrokenPipeError):  # it has ended already; its closed output will show this
-        pickle.dump(task, cast("IO[bytes]", process.stdin))
-        cast("IO[bytes]", process.stdin).flush()
-
-
-@contextmanager
-def _process() -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process that waits for its task and ends with the block.
-
-    It is in its own process group, so that Ctrl-C reaches only the parent, which ends it. Its standard input stays open
-    as long as the parent lives.
-    """
-    process = subprocess.Popen(  # noqa: S603 - this program
-        command(_PROGRAM),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment(),
-        pipesize=_PIPE_BYTES,
-        process_group=0,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            with suppress(BrokenPipeError):
-                cast("IO[bytes]", pipe).close()

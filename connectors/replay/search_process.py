@@ -6,6 +6,7 @@ the bytes of the file follow; a file is complete only if the process exits with 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -17,7 +18,7 @@ from highwater.connectors.replay.consumer import open_reader
 from highwater.connectors.replay.counts import Counts
 from highwater.connectors.replay.cursors import InvalidCursorError
 from highwater.connectors.replay.foreign import decoder_of
-from highwater.connectors.replay.processes import run_task
+from highwater.connectors.replay.processes import NICENESS, run_task
 from highwater.connectors.replay.reading import read_batches
 from highwater.connectors.replay.running import first_answered, write_batches
 from highwater.connectors.replay.search_task import INVALID, MISSING, UNAVAILABLE, SearchTask
@@ -42,6 +43,7 @@ def main() -> None:
 
 
 def _work(task: SearchTask, output: BinaryIO) -> None:
+    os.nice(NICENESS)
     with without_pandas(), ExitStack() as stack:
         _search(task, output, stack)
 

@@ -10,13 +10,14 @@ import asyncio
 import os
 import pickle
 from collections import Counter
-from collections.abc import AsyncIterator, Hashable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Hashable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import orjson
 
-from highwater.connectors.replay.processes import command, environment, reason_in
+from highwater.connectors.children import limit_passed
+from highwater.connectors.replay.processes import command, environment, result_in, result_pipe
 from highwater.connectors.replay.search_task import INVALID, MISSING, UNAVAILABLE
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.schemas.exact_json import read_json
@@ -90,8 +91,8 @@ class Searches:
             )
         self._running[caller] += 1
         try:
-            async with _process(self._program or _PROGRAM) as (process, reason_pipe):
-                running = RunningSearch(process, reason_pipe)
+            async with _process(self._program or _PROGRAM) as (process, result):
+                running = RunningSearch(process, result)
                 await running.begin_with(task, self._begin_seconds_max)
                 yield running
         finally:
@@ -102,12 +103,12 @@ class Searches:
 class RunningSearch:
     """One search: its first line, and its further output."""
 
-    def __init__(self, process: asyncio.subprocess.Process, reason_pipe: int) -> None:
-        """`reason_pipe` holds why the process has failed, once it has ended."""
+    def __init__(self, process: asyncio.subprocess.Process, result: int) -> None:
+        """`result` is a pipe that holds why the process has failed, once it has ended."""
         assert process.stdin is not None
         assert process.stdout is not None
         self._process = process
-        self._reason_pipe = reason_pipe
+        self._result = result
         self._input, self._output = process.stdin, process.stdout
         self.first_line = b""
         self.begin: dict[str, Any] = {}
@@ -116,7 +117,7 @@ class RunningSearch:
         """Send the task and read the first line.
 
         Raises:
-            TopicMissingError, SearchRefusedError: there is no such topic, or the search is invalid.
+            TopicMissingError, SearchRefusedError: there is no such topic, or the search is invalid, or needs too much.
             UnavailableError: Kafka or the registry does not answer, or the process has ended.
         """
         # Standard input stays open: the process ends when it is closed.
@@ -128,7 +129,7 @@ class RunningSearch:
         except TimeoutError as error:
             raise SearchLostError(f"the search did not begin within {seconds_max:.0f} s") from error
         if not self.first_line:
-            raise SearchLostError("the process of the search ended before it began")
+            raise await self._end()
         self.begin = orjson.loads(self.first_line)
         if self.begin["event"] == "refused":
             raise _REFUSALS[self.begin["reason"]](self.begin["detail"])
@@ -141,10 +142,16 @@ class RunningSearch:
         """
         while chunk := await self._output.read(_CHUNK_BYTES):
             yield chunk
+        if await self._process.wait() != 0:
+            raise SearchLostError(str(await self._end()))
+
+    async def _end(self) -> HighwaterError:
+        """Return why the process ended early: at a limit the search itself is at fault."""
         status = await self._process.wait()
-        if status != 0:
-            reason = reason_in(self._reason_pipe)
-            raise SearchLostError(reason or f"the process of the search ended with {status} before it was done")
+        reason, limit = result_in(self._result), limit_passed(status)
+        if limit is not None:
+            return SearchRefusedError(f"the process of the search {limit}; narrow the search")
+        return SearchLostError(str(reason or f"the process of the search ended with {status} before it was done"))
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the parsed lines after the first.
@@ -162,7 +169,7 @@ class RunningSearch:
 @asynccontextmanager
 async def _process(program: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
     """Start a process that waits for its task and ends with the block; the pipe holds why it failed."""
-    with _pipe() as (reason_pipe, inherited):
+    with result_pipe() as (result, inherited):
         try:
             process = await asyncio.create_subprocess_exec(
                 *command(program, str(inherited)),
@@ -176,19 +183,9 @@ async def _process(program: str) -> AsyncIterator[tuple[asyncio.subprocess.Proce
         finally:
             os.close(inherited)
         try:
-            yield process, reason_pipe
+            yield process, result
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
             # Also for a cancelled request: a process that is not waited for remains as a zombie.
             await asyncio.shield(process.wait())
-
-
-@contextmanager
-def _pipe() -> Iterator[tuple[int, int]]:
-    """Yield the ends of a pipe; the first is closed with the block, the second by the caller."""
-    reading, writing = os.pipe()
-    try:
-        yield reading, writing
-    finally:
-        os.close(reading)

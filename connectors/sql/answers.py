@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from highwater.connectors.replay.text import base64_of
-from highwater.connectors.sql.faults import InvalidQueryError
+from highwater.connectors.sql.query_task import InvalidQueryError
 
 # JSON parsers read whole numbers of 53 bits, most of them of 64; larger ones are written as text.
 _INT_MAX = 2**63 - 1

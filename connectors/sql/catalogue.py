@@ -10,13 +10,15 @@ import difflib
 import json
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from highwater.connectors.postgres.pool import Connection
 from highwater.connectors.replay.subject import source_of
 from highwater.connectors.sql.statements import QUERIES
 from highwater.schemas.avro_files import schema_text
 from highwater.schemas.topics import Topic, all_topics
+
+if TYPE_CHECKING:
+    from highwater.connectors.postgres.pool import Connection
 
 READ_MODELS: Mapping[str, str] = MappingProxyType(
     {

@@ -1,258 +1,133 @@
-"""One query in a DuckDB of its own: isolated, limited in rows, time and memory, and deleted with its answer.
+"""One query in a process of its own (`query_process.py`), for a command or a program that reads its rows.
 
-Invariants. A query reads only the tables that it is given: no file, no network, no variable of the program. Only a
-`SELECT` is run, and only one. Rows cut off at the limit are reported.
+Invariants. The process ends with the block that asked, at its limits, and when this process ends, however that ends. An
+answer of which a part is missing is an error. One batch of rows is in memory at a time.
 """
 
 from __future__ import annotations
 
-import re
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
-from typing import Any
+from subprocess import Popen
+from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 
-import duckdb
-import pyarrow as pa
+import orjson
 
+from highwater.connectors.children import OUT_OF_TIME, limit_passed
 from highwater.connectors.replay.arrow_alone import without_pandas
-from highwater.connectors.sql.answers import JSON_TEXT
-from highwater.connectors.sql.faults import InvalidQueryError, error_in_rows, told
-from highwater.connectors.sql.foreign_topics import SCHEMA
-from highwater.connectors.sql.query_task import Limits, Sources
-from highwater.connectors.sql.scanning import Progress, QueryTimeoutError
-from highwater.connectors.sql.views import SAME_NAMES, Views
-from highwater.streams.clock import monotonic_seconds
+from highwater.connectors.replay.processes import hand_over, result_in, result_pipe, started
+from highwater.connectors.sql.query_task import (
+    ARROW,
+    OUT_OF_MEMORY,
+    InvalidQueryError,
+    Limits,
+    QueryTask,
+    QueryTimeoutError,
+    Sources,
+)
+from highwater.schemas.errors import HighwaterError, UnavailableError
 
-# Nobody writes a longer one by hand, and parsing it takes memory that is not counted.
-QUERY_CHARACTERS_MAX = 20_000
-_BATCH_ROWS = 2_000
-_CONFIGURATION: Mapping[str, str] = {
-    "enable_external_access": "false",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "allow_community_extensions": "false",
-    "python_enable_replacements": "false",  # variables of the program are not tables
-    "temp_directory": "",  # a query that does not fit in memory is refused, not written to a disk
-    "threads": "1",
-}
-# DuckDB's own would leave out all but one schema, and shows what only holds the rows; TOPICS is what ksqlDB calls them.
-_LISTS_TABLES = re.compile(r"\s*(?:show|list)\s+(?:all\s+)?(?:tables|topics)\s*;?\s*", re.IGNORECASE)
-_ALL_TABLES = f"""
-    SELECT CASE table_schema WHEN '{SCHEMA}' THEN '"' || table_name || '"' ELSE table_schema || '.' || table_name END AS "table",
-        string_agg(column_name, ', ' ORDER BY ordinal_position) AS columns
-    FROM information_schema.columns
-    WHERE table_schema NOT IN ('main', 'information_schema', 'pg_catalog') GROUP BY ALL
-    UNION ALL FROM {SAME_NAMES} ORDER BY ALL
-"""  # noqa: S608 - a constant
-_NO_TABLE = "Table with name"
-_EXPLAIN = re.compile(r"\s*EXPLAIN\b", re.IGNORECASE)
-# What DuckDB raises on Ctrl-C during its own work.
-_INTERRUPTED = "Query interrupted"
-_CTRL_C = ": KeyboardInterrupt"
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Where the metadata of Arrow's stream have the columns.
+COLUMNS = "highwater.columns"
+_PROGRAM = "from highwater.connectors.sql.query_process import main; main()"
+
+
+class QueryLostError(UnavailableError):
+    """The process of a query ended before it was done. Run the query again."""
 
 
 class Answer:
-    """The rows of a query, as they arrive, and its statistics at the end. `columns` are names and types, known before
-    it is run.
-    """
+    """The rows of a query, as they arrive, and its statistics at the end. `columns` are names and types."""
 
-    def __init__(
-        self, relation: duckdb.DuckDBPyRelation, progress: Progress, rows_max: int, begun_seconds: float
-    ) -> None:
-        self._relation = relation
-        self._progress = progress
-        self._rows_max = rows_max
-        self._begun_seconds = begun_seconds
-        self._names = distinct_names(relation.columns)
-        self.columns = [
-            {"name": name, "type": str(kind)} for name, kind in zip(self._names, relation.types, strict=True)
-        ]
-        self.rows = 0
-        self.is_cut_off = False
+    def __init__(self, output: IO[bytes], ended: _Ended) -> None:
+        import pyarrow as pa  # noqa: PLC0415 - while the process loads the same
 
-    @cached_property
-    def _reader(self) -> pa.RecordBatchReader:
-        return self._relation.to_arrow_reader(_BATCH_ROWS)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Return the Arrow types; this runs the query."""
-        found = self._reader.schema
-        fields = zip(found, self.columns, strict=True)
-        return pa.schema([_field(field, column["name"], column["type"]) for field, column in fields])
-
-    def close(self) -> None:
-        """Read no further."""
-        self._reader.close()
+        self._ended = ended
+        self._summary: dict[str, Any] | None = None
+        self._cut_off = pa.ArrowInvalid, OSError
+        try:
+            self._reader = pa.ipc.open_stream(output)
+        except self._cut_off:
+            ended.fail()
+        self.columns = orjson.loads(self._reader.schema.metadata[COLUMNS.encode()])
+        self.schema = self._reader.schema.remove_metadata()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, up to the limit."""
-        for batch in self._reader:
-            left = self._rows_max - self.rows
-            kept = batch.slice(0, left)
-            self.rows += kept.num_rows
-            if kept.num_rows:
-                yield pa.RecordBatch.from_arrays(kept.columns, schema=self.schema)
-            if batch.num_rows > left:
-                self.is_cut_off = True
-                return
+        """Yield the rows, up to the limit.
+
+        Raises:
+            InvalidQueryError, QueryTimeoutError, UnavailableError: as of `answered`, after the first rows.
+        """
+        while (batch := self._next()) is not None:
+            yield batch.replace_schema_metadata(None)
+        self._summary = self._ended.result()
+
+    def _next(self) -> pa.RecordBatch | None:
+        try:
+            return self._reader.read_next_batch()
+        except StopIteration:
+            return None
+        except self._cut_off:
+            self._ended.fail()
 
     def summary(self) -> dict[str, Any]:
-        """Return the number of rows, what was read for them, and the duration."""
-        return {
-            "rows": self.rows,
-            "is_cut_off": self.is_cut_off,
-            "scanned": self._progress.scanned(),
-            "seconds": round(monotonic_seconds() - self._begun_seconds, 3),
-        }
-
-
-def _field(field: pa.Field, name: str, kind: str) -> pa.Field:
-    """A column of the answer; of JSON, which Arrow takes for text, it says so."""
-    named = field.with_name(name)
-    return named.with_metadata(JSON_TEXT) if kind == "JSON" else named
-
-
-def distinct_names(names: Sequence[str]) -> list[str]:
-    """Return distinct names of columns, as a file and a JSON object need them: a second `key` is `key_1`."""
-    found: list[str] = []
-    taken = set(names)
-    for name in names:
-        own, number = name, 0
-        while own in found or (number and own in taken):
-            number += 1
-            own = f"{name}_{number}"
-        found.append(own)
-    return found
+        """Return the number of rows, what was read for them, and the duration; once all rows are read."""
+        assert self._summary is not None
+        return self._summary
 
 
 @contextmanager
-def answered(
-    query: str, sources: Sources, limits: Limits, on_progress: Callable[[Progress], None] | None = None
-) -> Iterator[Answer]:
-    """Run a query; the block reads its answer. `on_progress` is called as records are scanned.
+def answered(query: str, sources: Sources, limits: Limits) -> Iterator[Answer]:
+    """Run a query; the block reads its answer.
 
     Raises:
-        InvalidQueryError: it is not a single SELECT, or names something that does not exist; the message is one line.
+        InvalidQueryError: it is not a single SELECT, names something that does not exist, or needs too much memory; the
+            message is one line.
         QueryTimeoutError: the time is over.
         ReadModelTooLargeError: a read model is too large to be copied.
-        UnavailableError: Kafka, the registry or PostgreSQL does not answer.
+        UnavailableError: Kafka, the registry or PostgreSQL does not answer, or the process was lost.
     """
-    begun = monotonic_seconds()
-    query = _ALL_TABLES if _LISTS_TABLES.fullmatch(query) else query
-    progress = Progress(begun + limits.seconds, on_progress)
     with without_pandas(), ExitStack() as stack:
-        connection = stack.enter_context(_connection(limits))
-        views = Views(connection, query, sources, progress)
-        stack.enter_context(_in_words(query, progress, views, limits))
-        is_explained = _check(query)
-        views.add()
-        connection.execute("SET lock_configuration = true")
-        timer = threading.Timer(max(0.0, progress.deadline_seconds - monotonic_seconds()), connection.interrupt)
-        timer.daemon = True
-        timer.start()
+        result, inherited = stack.enter_context(result_pipe())
         try:
-            relation = _planned(connection, query, views)
-            relation = _plan_lines(connection, relation) if is_explained else relation
-            answer = Answer(relation, progress, limits.rows, begun)
-            yield answer
-            answer.close()
+            process = stack.enter_context(started(_PROGRAM, str(inherited), pass_fds=(inherited,)))
         finally:
-            timer.cancel()
+            os.close(inherited)
+        hand_over(QueryTask(query, sources, limits, ARROW), process)
+        yield Answer(cast("IO[bytes]", process.stdout), _Ended(process, result, limits))
 
 
-@contextmanager
-def _connection(limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
-    connection = duckdb.connect(":memory:", config={**_CONFIGURATION, "memory_limit": f"{limits.memory_mib}MiB"})
-    try:
-        connection.execute("SET TimeZone = 'UTC'")
-        yield connection
-    finally:
-        connection.close()
+class _Ended:
+    """The end of a query's process: its result, or why there is none."""
 
+    def __init__(self, process: Popen[bytes], result: int, limits: Limits) -> None:
+        self._process = process
+        self._result = result
+        self._limits = limits
 
-def _check(query: str) -> bool:
-    """Refuse anything but a single SELECT, or EXPLAIN of one; return whether it is EXPLAIN.
+    def result(self) -> dict[str, Any]:
+        """Return the summary of a query that ended well.
 
-    Raises:
-        InvalidQueryError: it is not one.
-        duckdb.Error: it does not parse.
-    """
-    if len(query) > QUERY_CHARACTERS_MAX:
-        raise InvalidQueryError(f"the query has {len(query):,} characters; at most {QUERY_CHARACTERS_MAX:,} are read")
-    statements = duckdb.extract_statements(query)
-    if len(statements) != 1:
-        wrong = (
-            f"only one statement can be run at a time; this has {len(statements)}"
-            if statements
-            else "the query is empty"
-        )
-        raise InvalidQueryError(wrong)
-    kind = statements[0].type
-    if kind == duckdb.StatementType.EXPLAIN:
-        _check_explained(statements[0].query)
-        return True
-    if kind != duckdb.StatementType.SELECT:
-        raise InvalidQueryError(f"only SELECT is allowed, because SQL never changes anything; this is {kind.name}")
-    return False
+        Raises:
+            HighwaterError: it did not.
+        """
+        status = self._process.wait()
+        found = result_in(self._result)
+        if isinstance(found, dict):
+            return found
+        if isinstance(found, HighwaterError):
+            raise found
+        if -status in OUT_OF_TIME:
+            raise QueryTimeoutError(self._limits.too_slow)
+        if limit_passed(status) is not None:
+            raise InvalidQueryError(OUT_OF_MEMORY)
+        raise QueryLostError(f"the process of the query ended with {status} before it was done")
 
-
-def _check_explained(query: str) -> None:
-    """Refuse EXPLAIN of anything but a single SELECT, and its options: ANALYZE would run the statement.
-
-    Raises:
-        InvalidQueryError: it is not EXPLAIN of one.
-    """
-    try:
-        explained = duckdb.extract_statements(_EXPLAIN.sub("", query, count=1))
-    except duckdb.Error:
-        explained = []
-    if [one.type for one in explained] != [duckdb.StatementType.SELECT]:
-        raise InvalidQueryError("EXPLAIN shows the plan of one SELECT, and takes no options such as ANALYZE")
-
-
-def _plan_lines(connection: duckdb.DuckDBPyConnection, explained: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """Return the drawing of a plan as rows of one line each."""
-    lines = [line.rstrip() for _, drawing in explained.fetchall() for line in drawing.splitlines()]
-    return connection.from_arrow(pa.table({"plan": pa.array(lines, pa.string())}))
-
-
-def _planned(connection: duckdb.DuckDBPyConnection, query: str, views: Views) -> duckdb.DuckDBPyRelation:
-    """Return the query, bound to its tables; if a table is missing, topics of other applications are searched.
-
-    Raises:
-        duckdb.Error: it names something that does not exist.
-        UnavailableError: Kafka or the registry does not answer.
-    """
-    try:
-        return connection.sql(query)
-    except duckdb.CatalogException as error:
-        if _NO_TABLE not in str(error) or not views.add_foreign():
-            raise
-    return connection.sql(query)
-
-
-@contextmanager
-def _in_words(query: str, progress: Progress, views: Views, limits: Limits) -> Iterator[None]:
-    """Convert errors for the caller: an error in a scan is raised as it was, others become one line."""
-    try:
-        yield
-    except (duckdb.Error, pa.ArrowInvalid, OSError) as error:
-        if _CTRL_C in str(error):  # heard in Python code that DuckDB or Arrow called
-            raise KeyboardInterrupt from error
-        failure, found = progress.failure, error_in_rows(error)
-        if isinstance(failure, QueryTimeoutError) or isinstance(found, duckdb.InterruptException):
-            raise QueryTimeoutError(
-                f"the query did not end within {limits.seconds:g} s; narrow it by _timestamp, _partition or _offset"
-            ) from error
-        if failure is not None:
-            raise failure from error
-        if isinstance(found, duckdb.Error):
-            raise InvalidQueryError(told(found, query, views.names, views.columns)) from error
-        raise
-    except RuntimeError as error:
-        if str(error) != _INTERRUPTED:
-            raise
-        raise KeyboardInterrupt from error
+    def fail(self) -> NoReturn:
+        """Raise why the output ended early; errors as of `result`."""
+        self.result()
+        raise QueryLostError("the process of the query ended before its last rows")

@@ -10,7 +10,7 @@ import duckdb
 
 from highwater.connectors.sql.catalogue import nearest
 from highwater.connectors.sql.foreign_topics import VALUE
-from highwater.schemas.errors import HighwaterError
+from highwater.connectors.sql.query_task import OUT_OF_MEMORY
 
 _TABLE = re.compile(r'Table with name "?([^"\s]+)"? does not exist')
 _COLUMN = re.compile(r'(?:Referenced column|does not have a column named) "([^"]+)"')
@@ -28,10 +28,6 @@ _KINDS_IN_ROWS: Mapping[str, type[duckdb.Error]] = {
 _MARGIN = len("LINE 1: ")
 
 
-class InvalidQueryError(HighwaterError):
-    """The query cannot be run. Correct what the message names."""
-
-
 def error_in_rows(error: Exception) -> Exception:
     """Return DuckDB's error for one that ended its rows: Arrow, which hands them over, knows only the text."""
     if isinstance(error, duckdb.Error) or not _KIND.match(str(error)):
@@ -46,9 +42,7 @@ def told(
     """Return the error in one line. `tables` returns all names; `columns` are those of the tables in the query."""
     text = str(error)
     if isinstance(error, duckdb.OutOfMemoryException):
-        return (
-            "the query needs more memory than it may have; select fewer columns, aggregate, or narrow it by _timestamp"
-        )
+        return OUT_OF_MEMORY
     missing = _TABLE.search(text)
     if missing is not None:
         near = nearest(missing[1], tables())

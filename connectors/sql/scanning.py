@@ -25,14 +25,11 @@ from highwater.connectors.replay.table import header_column
 from highwater.connectors.replay.text import key_column
 from highwater.connectors.sql.datasets import ds
 from highwater.connectors.sql.pruning import Condition, prune
+from highwater.connectors.sql.query_task import QueryTimeoutError
 from highwater.connectors.sql.tables import RECORD_COLUMNS, columns_of
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.topics import foreign_topic
 from highwater.streams.clock import monotonic_seconds
-
-
-class QueryTimeoutError(HighwaterError):
-    """The query did not end in time. Narrow it by `_timestamp`, `_partition` or `_offset`, or allow more time."""
 
 
 class MissingTopicError(HighwaterError):

@@ -29,7 +29,6 @@ from highwater.connectors.sql.foreign_topics import (
 )
 from highwater.connectors.sql.foreign_values import ForeignColumns
 from highwater.connectors.sql.query_task import Sources
-from highwater.connectors.sql.read_models import fetch_read_models
 from highwater.connectors.sql.scanning import Progress, TopicTable
 from highwater.connectors.sql.tables import catalogued_columns, foreign_columns
 from highwater.schemas.errors import UnavailableError
@@ -87,6 +86,10 @@ class Views:
 
     def _add_read_models(self, text: str, *, asks: bool) -> None:
         models = [name for name in READ_MODELS if _is_named(name, text)]
+        if not models and not asks:
+            return
+        from highwater.connectors.sql.read_models import fetch_read_models  # noqa: PLC0415 - PostgreSQL's client
+
         for name, rows in (asyncio.run(fetch_read_models(self._sources.database, models)) if models else {}).items():
             self._add(name, rows)
             self.columns[name] = rows.schema.names

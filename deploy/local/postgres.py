@@ -137,6 +137,7 @@ class Postgres(Part):
             # Behind TLS only a socket, in the cluster's own folder, to which paths are relative.
             "listen_addresses": "127.0.0.1" if self.certificates is None else "",
             "unix_socket_directories": "" if self.certificates is None else ".",
+            "unix_socket_permissions": "0700",
             "port": str(self._port),
             "max_connections": str(CONNECTIONS_MAX),
             "shared_buffers": f"{SHARED_BUFFERS_MB}MB",

@@ -69,6 +69,23 @@ def test_one_module_reads_avro():
     assert wanted == found
 
 
+def test_only_limited_processes_compute_what_a_stranger_wrote():
+    """CEL and DuckDB are loaded by the processes that limit themselves (`connectors/children.py`), at no other place."""
+    wanted = {
+        "cel": {"connectors/replay/cel_alone.py"},
+        "highwater.connectors.replay.cel_alone": {"connectors/replay/condition.py"},
+        "duckdb": {f"connectors/sql/{name}.py" for name in ("faults", "sandbox", "views")},
+        "highwater.connectors.sql.sandbox": {"connectors/sql/query_process.py"},
+        "highwater.connectors.sql.views": {"connectors/sql/sandbox.py"},
+    }
+    imports = {name: re.compile(rf"^\s*(?:import|from) {re.escape(name)}\b", re.MULTILINE) for name in wanted}
+    found = {
+        name: {str(path.relative_to(ROOT)) for path, text in texts() if pattern.search(text)}
+        for name, pattern in imports.items()
+    }
+    assert wanted == found
+
+
 def test_only_the_clock_reads_the_time():
     """No module but `streams/clock.py` asks what time it is; the supervisor of the local stack knows no product time."""
     calls = [
@@ -104,7 +121,9 @@ def test_the_core_has_no_chance_in_it():
         ),
         ("highwater.connectors.kafka.registry", {"authlib", "cryptography", "httpx", "httpx2", "confluent_kafka"}),
         ("highwater.streams.app", {"scipy", "asyncpg", "redis", "confluent_kafka", "openai"}),
-        ("highwater.connectors.replay.where", {"pandas", "prompt_toolkit", "typer"}),
+        ("highwater.connectors.replay.where", {"pandas", "cel"}),
+        ("highwater.connectors.replay.condition", {"pyarrow", "numpy", "confluent_kafka", "prompt_toolkit", "typer"}),
+        ("highwater.connectors.sql.engine", {"pandas", "duckdb"}),
         ("highwater.connectors.sql.query_process", {"pandas"}),
         ("highwater.connectors.replay.search_process", {"pandas", "duckdb", "asyncpg"}),
         ("highwater.connectors.replay.parts", {"numpy", "pyarrow", "confluent_kafka", "httpx", "httpx2", "authlib"}),

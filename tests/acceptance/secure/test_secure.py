@@ -127,6 +127,8 @@ def test_the_addresses_ask_for_tls_and_a_password(secured: Secured):
     assert secured.status["settings"]["KAFKA_SECURITY_PROTOCOL"] == "SASL_SSL"
     keys = list((secured.data_dir / "tls").iterdir())
     assert {path.stat().st_mode & 0o777 for path in keys} == {0o600}
+    sockets = [path for path in secured.data_dir.rglob("*") if path.is_socket()]  # of PostgreSQL and of each Redis
+    assert [oct(path.stat().st_mode & 0o777) for path in sockets] == ["0o700"] * 3
     assert not [path for path in keys if path.name.startswith("ca") and path.suffix == ".key"]
 
 

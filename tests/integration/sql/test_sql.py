@@ -17,9 +17,7 @@ from highwater.connectors.kafka.registry_http import ask
 from highwater.connectors.sql.answers import rows_of
 from highwater.connectors.sql.catalogue import READ_MODELS, topics_by_table
 from highwater.connectors.sql.engine import answered
-from highwater.connectors.sql.faults import InvalidQueryError
-from highwater.connectors.sql.query_task import Limits, Sources
-from highwater.connectors.sql.scanning import QueryTimeoutError
+from highwater.connectors.sql.query_task import InvalidQueryError, Limits, QueryTimeoutError, Sources
 from highwater.schemas.topics import TOPICS
 from highwater.streams.access import RegistryAccess
 from tests.conftest import Stack

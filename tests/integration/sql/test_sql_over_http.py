@@ -130,8 +130,13 @@ def test_the_tables_are_listed(http: httpx.Client):
 
 
 def test_a_query_ends_with_its_reader(http: httpx.Client):
-    """When the client leaves, its process ends."""
+    """When the client leaves, its process ends, also before the first line."""
     running = queries._queries._running
+    in_one_call = "SELECT levenshtein(repeat('a', 500000), repeat('b', 500000))"
+    with pytest.raises(httpx.ReadTimeout):
+        http.post(f"{PATH}/export", json={"query": in_one_call}, timeout=httpx.Timeout(60, read=0.5))
+    wait_until(lambda: running.total() == 0, "the query ends")
+    wait_until(lambda: not children(), "its process ends")
     endless = f"SELECT 1 FROM {TABLE} AS a, {TABLE} AS b, {TABLE} AS c"
     with http.stream("POST", PATH, json={"query": endless, "limit": 10_000}) as answer:
         assert answer.status_code == 200

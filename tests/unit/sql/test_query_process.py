@@ -7,10 +7,8 @@ import json
 
 import pytest
 
-from highwater.connectors.sql.faults import InvalidQueryError
 from highwater.connectors.sql.query_process import _Run
-from highwater.connectors.sql.query_task import Limits, QueryTask, Sources
-from highwater.connectors.sql.scanning import QueryTimeoutError
+from highwater.connectors.sql.query_task import InvalidQueryError, Limits, QueryTask, QueryTimeoutError, Sources
 
 NOWHERE = Sources({}, None, None)
 BROKEN = "SELECT word::INT AS number FROM (VALUES ('1'), ('two')) AS of_words(word)"

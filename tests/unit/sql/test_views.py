@@ -7,18 +7,18 @@ import io
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from highwater.connectors.replay.subject import Subject
-from highwater.connectors.sql import views
+from highwater.connectors.sql import read_models
 from highwater.connectors.sql.answers import JsonLines, rows_of
-from highwater.connectors.sql.engine import answered, distinct_names
-from highwater.connectors.sql.faults import InvalidQueryError
 from highwater.connectors.sql.foreign_topics import AmbiguousTopicError
-from highwater.connectors.sql.query_task import Limits, Sources
+from highwater.connectors.sql.query_task import InvalidQueryError, Limits, Sources
+from highwater.connectors.sql.sandbox import distinct_names, evaluated
 from highwater.connectors.sql.scanning import Chosen, TopicTable
 from highwater.connectors.sql.views import Views
 from tests.unit.replay.making import batch
@@ -49,7 +49,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def rows(query: str) -> list[list[Any]]:
     """The answer of a query."""
-    with answered(query, NOWHERE, Limits(100, 10)) as answer:
+    with evaluated(query, NOWHERE, Limits(100, 10)) as answer:
         return [row for one in answer.batches() for row in rows_of(one)]
 
 
@@ -80,7 +80,7 @@ def test_the_broker_is_asked_only_for_tables_that_are_not_ours(asked: list[str])
 def test_json_is_part_of_a_line_of_json(asked: list[str]) -> None:
     """Not a text within it; a null is a null."""
     file = io.BytesIO()
-    with answered("SELECT _value, _key FROM orders WHERE _offset IN (100, 103)", NOWHERE, Limits(9, 9)) as answer:
+    with evaluated("SELECT _value, _key FROM orders WHERE _offset IN (100, 103)", NOWHERE, Limits(9, 9)) as answer:
         writer = JsonLines(file, answer.schema)
         for one in answer.batches():
             writer.write(one)
@@ -94,7 +94,7 @@ def test_all_tables_are_shown(asked: list[str], monkeypatch: pytest.MonkeyPatch)
     async def none(*_: Any, **__: Any) -> dict[str, pa.Table]:
         return {}
 
-    monkeypatch.setattr(views, "fetch_read_models", none)
+    monkeypatch.setattr(read_models, "fetch_read_models", none)
     for query in ("SHOW TABLES", "show all tables;", "LIST TOPICS"):
         found = dict(rows(query))
         assert [name for name in found if name.startswith('"')] == [f'"{name}"' for name in NAMES]
@@ -180,7 +180,7 @@ def test_two_columns_of_one_name_are_told_apart(names: list[str], expected: list
 
 def test_no_column_of_a_join_is_lost(asked: list[str]) -> None:
     """In the description of the columns, in the batches, and in the schema of a file."""
-    with answered("SELECT 1 AS a, 2 AS a", NOWHERE, Limits(9, 9)) as answer:
+    with evaluated("SELECT 1 AS a, 2 AS a", NOWHERE, Limits(9, 9)) as answer:
         assert [one["name"] for one in answer.columns] == answer.schema.names == ["a", "a_1"]
         assert [batch.to_pylist() for batch in answer.batches()] == [[{"a": 1, "a_1": 2}]]
 
@@ -190,3 +190,22 @@ def test_a_time_that_no_calendar_has_does_not_hide_the_others() -> None:
     times = pa.array([1_700_000_000_000, 1_795_959_853_373_973, None], pa.timestamp("ms", tz="UTC"))
     (soon,), (far,), (none,) = rows_of(pa.record_batch([times], names=["at"]))
     assert (str(soon), far, none) == ("2023-11-14T22:13:20Z", 1_795_959_853_373_973, None)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT name, value FROM duckdb_settings()",
+        "SELECT * FROM duckdb_secrets()",
+        "SELECT * FROM duckdb_databases()",
+        "SELECT * FROM duckdb_extensions()",
+        "SELECT * FROM glob('*')",
+    ],
+)
+def test_settings_and_errors_name_no_folder(query: str) -> None:
+    """Neither the home of the one who runs it nor the folder where it runs."""
+    try:
+        shown = str(rows(query))
+    except InvalidQueryError as error:
+        shown = str(error)
+    assert [folder for folder in (str(Path.home()), str(Path.cwd())) if folder in shown] == []
