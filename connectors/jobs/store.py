@@ -32,7 +32,17 @@ from highwater.schemas.topic_names import EventT, TopicName
 from highwater.streams.clock import to_datetime
 from highwater.streams.engines.work import RETURNS_MAX, resumed
 from highwater.streams.jobs.args import parse_args
-from highwater.streams.jobs.jobs import BEGUN_MAX, Job, cents, expired, failed, is_expired, request_event, returned, taken
+from highwater.streams.jobs.jobs import (
+    BEGUN_MAX,
+    Job,
+    cents,
+    expired,
+    failed,
+    is_expired,
+    request_event,
+    returned,
+    taken,
+)
 from highwater.streams.jobs.progress import ERROR, JOB_STARTED, ProgressReport, checkpoint_event, progress_events
 from highwater.streams.jobs.states import ENDED, REQUESTED, JobStatus, Kind
 from highwater.streams.telemetry import JOBS_WAITING

@@ -89,9 +89,7 @@ def _worker(w: Wiring, kind: Kind, pool: Pool, steps: Steps, calls: ModelCalls |
     lease_ms = int(s.job_lease_seconds * 1000)
     clock = LeaseClock(context.clock)
     slots = s.job_concurrency
-    engine = JobEngine(
-        jobs, steps, calls, clock, worker=fresh_number(), lease_ms=lease_ms, slots=slots, turns=_TURNS
-    )
+    engine = JobEngine(jobs, steps, calls, clock, worker=fresh_number(), lease_ms=lease_ms, slots=slots, turns=_TURNS)
     watch = Watch(w.database(), jobs, engine, clock)
     return WithWatch(BatchConsumer(JobCommands(engine, kind), context), watch.run)
 

@@ -78,7 +78,8 @@ def restored(text: str, codes: list[str]) -> str:
 
 
 def _replaced(text: str, marks: Iterable[_Mark]) -> str:
-    parts, end = [], 0
+    parts: list[str] = []
+    end = 0
     for mark in marks:
         parts += text[end : mark.start], text[mark.kept]
         end = mark.end

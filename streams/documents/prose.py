@@ -32,7 +32,7 @@ _ABBREVIATIONS = frozenset(
 )
 # A remark in brackets before the sentence that it belongs to, also after its term: "dyndep: (Available since 1.10.) Used".
 _REMARK = re.compile(r"\s*(?:[^\s:][^:\n]{0,38}:\s)?\([^()]{1,80}\)")
-_LAST_WORD = re.compile(r"[\w.]+$")
+_LAST_WORD = re.compile(r"(?<![\w.])[\w.]+$")
 _NEXT = re.compile(r"\s*(\S)")
 # No abbreviation is longer: earlier text is not read, or a long text would take quadratic time.
 _WORD_CHARACTERS = 40
@@ -144,9 +144,8 @@ def _parts(text: str) -> Iterator[str]:
 def _is_no_prose(line: str) -> bool:
     return (
         not line.strip()
-        or any(one.fullmatch(line) for one in (_ROW, _THEMATIC_BREAK))
         or _is_rule(line)
-        or bool(_HEADING_MARK.match(line))
+        or any((_ROW.fullmatch(line), _THEMATIC_BREAK.fullmatch(line), _HEADING_MARK.match(line)))
     )
 
 
