@@ -85,7 +85,10 @@ READERS: dict[str, tuple[Callable[[str], Any], tuple[tuple[str, str, str], ...]]
     "local_deck: slide": (slide, (("", "- a\n", ""), ("", "|a|b|\n|-|-|\n", ""))),
     "layout.wrap": (lambda text: wrap(text, 12, 300, wide_measure), (("", "a(", ""), ("", "a ", ""))),
     "letters.letters_of": (lambda text: list(letters_of(text)), (("", "\u0301", ""), ("", "\U0001f1e9", ""))),
-    "shown.passage_of": (lambda text: passage_of(text, WANTED, None), (("", "[a](", ""), ("", "- a\n", ""), ("", "a. ", ""))),
+    "shown.passage_of": (
+        lambda text: passage_of(text, WANTED, None),
+        (("", "[a](", ""), ("", "- a\n", ""), ("", "a. ", "")),
+    ),
     "shown.shown_of": (lambda text: shown_of(text, WANTED, None), (("", "[a](", ""), ("", "|a|b|\n", ""))),
     "words.words_of": (query_words_of, (("", "1.", ""), ("", "aB", ""), ("", "a-", ""))),
     "words.query_words": (query_words, (("", "1.", ""), ("", "a/", ""))),
