@@ -1,6 +1,6 @@
 """Printing: tables for people, JSON for programs, a progress bar only on a terminal.
 
-Invariant: whatever a command prints passes through this module, and control characters in it are escaped, never interpreted: any
+Invariant: every text that a command prints passes through this module, and control characters in it are escaped, never interpreted: any
 text may have come from outside. No other module of a command prints (`tests/contract/test_terminal.py`).
 """
 

@@ -24,7 +24,7 @@ from highwater.streams.models.tokens import count_tokens
 
 # Lower priority than processes that answer requests.
 _NICENESS = 10
-# What the parent is told when a document was read: that the process may read another one, or that it ends.
+# The answer to the parent after a document: the process may read another one, or it ends.
 READS_ON, ENDS = b"+", b"-"
 # After a longer text the process is larger than a new one.
 _SHORT_BYTES_MAX = 1 << 20
@@ -51,7 +51,7 @@ def main(channel: int, tokens_max: int, memory_bytes_max: int, parent_id: int) -
 
 
 def _read(document: BinaryIO, out: BinaryIO, tokens_max: int, memory_bytes_max: int) -> bytes:
-    """Read one document, and return what the parent is told. Its first line is what is requested (`reading._Request`)."""
+    """Read one document, and return the answer to the parent. Its first line is the request (`reading._Request`)."""
     asked: dict[str, Any] = orjson.loads(document.readline())
     answer = ENDS
     try:

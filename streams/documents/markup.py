@@ -92,7 +92,7 @@ def _links(text: str, opening: str, label_characters_min: int, *, with_reference
     address_end, reference_end = _Next(r"\s", text), _Next(r"\]", text)
 
     def end_of(target: int) -> int:
-        """Return the end of what is behind a label, 0 if it is no target."""
+        """Return the end of what is behind a label, 0 if it is not a target."""
         sign, start = text[target : target + 1], target + 1
         if sign == "(":
             end = target_end(start)

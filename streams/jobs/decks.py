@@ -316,9 +316,7 @@ def _cut_at(text: str, bound: int) -> int:
 
 
 def _begins_table(text: str) -> bool:
-    """Return whether a text begins with the header of a table and the line below it; a longer header than a table may have
-    is none.
-    """
+    """Return whether a text begins with the header of a table and the line below it, within the limit of a table."""
     header, _, rest = text[: TABLE_CHARACTERS_MAX + 1].partition("\n")
     rule, end, _ = rest.partition("\n")
     return "|" in header and "-" in rule and bool(end) and _RULE_SIGNS.issuperset(rule)

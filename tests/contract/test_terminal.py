@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 DOORS = frozenset({"api/command/terminal.py", "streams/telemetry.py"})
 # Programs of the development of the product, whose texts are our own.
 OURS = frozenset({"api/cli/authorization.py", "api/cli/alert_rules.py", "connectors/postgres/sql_files.py"})
-# Text of rich whose parts are made printable: what is drawn anew each second, and a tree.
+# Text of rich whose parts are made printable: a screen that is drawn each second, and a tree.
 DRAWN = {"api/cli/top.py": {"Live"}, "api/explain/cli_explain.py": {"Console"}, "api/queries/cli_ask.py": {"Console"}}
 PRINTS = frozenset(
     {

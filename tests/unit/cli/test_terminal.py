@@ -119,7 +119,7 @@ def test_a_schema_is_shown_with_its_control_characters_escaped(monkeypatch: pyte
 
 
 def test_an_error_of_a_command_has_no_control_characters(capsys: pytest.CaptureFixture[str]):
-    """Whatever it quotes."""
+    """They are in what it quotes."""
 
     @click.group()
     def group() -> None:
