@@ -1,7 +1,7 @@
 """Printing: tables for people, JSON for programs, a progress bar only on a terminal.
 
-Invariant: every text that a command prints passes through this module, and control characters in it are escaped, never interpreted: any
-text may have come from outside. No other module of a command prints (`tests/contract/test_terminal.py`).
+Invariant: every text that a command prints passes through this module, and control characters in it are escaped, never
+interpreted: any text may have come from outside. No other module of a command prints (`tests/contract/test_terminal.py`).
 """
 
 from __future__ import annotations
@@ -124,10 +124,11 @@ def progress(what: str, total: float | None) -> Iterator[Bar]:
         yield _NoBar()
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(what, total=total)
+        task = shown.add_task(escape(printable(what)), total=total)
 
         class _RichBar:
             def update(self, done: float) -> None:
@@ -147,4 +148,4 @@ def confirm(question: str, *, assume_yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} Use --yes", click.get_current_context(silent=True))
-    click.confirm(question, abort=True, err=True)
+    click.confirm(printable_lines(question), abort=True, err=True)
