@@ -27,6 +27,7 @@ from highwater.streams.jobs.decks import (
 from highwater.streams.jobs.layout import wide_measure, wrap
 from highwater.streams.jobs.letters import letters_of
 from highwater.streams.jobs.local_deck import local_deck_answer
+from highwater.streams.line_diff import unified
 from highwater.streams.models.answers import clean_text
 from highwater.streams.models.leads import lead_of
 from highwater.streams.models.tokens import count_tokens
@@ -55,6 +56,13 @@ def slide(text: str) -> str:
     """A slide from a text, by the built-in model."""
     return local_deck_answer(
         "slide-1", slide_prompt("broker latency", OUTLINE, 1, passages_of_sections("x", [("", text)]))[1]
+    )
+
+
+def compared(text: str) -> list[str]:
+    """Two texts with as many lines in common as a comparison finds hardest."""
+    return unified(
+        [f"{place % 103}" for place in range(len(text))], [f"{2 * place % 103}" for place in range(len(text))], 3
     )
 
 
@@ -100,6 +108,7 @@ READERS: dict[str, tuple[Callable[[str], Any], tuple[tuple[str, str, str], ...]]
     ),
     "context.escape": (escape, (("", "<", ""), ("", "</ ", ""), ("<", " ", ""))),
     "tokens.count_tokens": (count_tokens, (("", "a", ""), ("", "\u4e2d", ""), ("", "a ", ""))),
+    "line_diff.unified": (compared, (("", "0 1 2 3 ", ""), ("", "a ", ""))),
     "answers.clean_text": (clean_text, (("", "\0", ""),)),
     "leads.lead_of": (lead_of, (("", "a ", ""), ("", "\n ", ""), ("", "-", ""))),
     "feeds.tokens.words_of": (words_of, (("", "aB", ""), ("", "\u0e01", ""), ("", "a'", ""))),
