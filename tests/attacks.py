@@ -18,8 +18,8 @@ from time import thread_time
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-# Letters of an attack on an expression: of the longer one a linear one takes a twentieth of a millisecond, a quadratic one ten.
-ATTACK_CHARACTERS, ATTACK_SECONDS_MAX = (100, 1_000), 0.002
+# Letters of an attack on an expression: a linear one takes up to 0.05 ms for the longer, a quadratic one 1 ms.
+ATTACK_CHARACTERS, ATTACK_SECONDS_MAX = (100, 1_000), 0.0005
 # Texts whose times are compared, and the shortest time that says anything.
 SIZES, SECONDS_MIN = (500, 2_000, 8_000), 0.001
 # How expressions are used that are not used by their names.
