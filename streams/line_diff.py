@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # Of what is between the equal lines at both ends. 2,000 lines of each, of 100 kinds, take 0.15 s.
 _LINES_PRODUCT_MAX, _PAIRS_MAX = 4_000_000, 50_000
@@ -43,16 +43,25 @@ def _middle(old: Sequence[str], new: Sequence[str], first: int) -> Iterator[Part
     if len(old) * len(new) > _LINES_PRODUCT_MAX or pairs > _PAIRS_MAX:
         yield Part(first, first + len(old), first, first + len(new), is_equal=False)
         return
-    for kind, *places in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        yield Part(*(first + place for place in places), is_equal=kind == "equal")
+    for kind, begin, end, new_begin, new_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        yield Part(first + begin, first + end, first + new_begin, first + new_end, is_equal=kind == "equal")
+
+
+class _Compared(SequenceMatcher[str]):
+    """Texts that were compared, to be grouped."""
+
+    def __init__(self, found: Sequence[Part]) -> None:
+        super().__init__()
+        self._found = found
+
+    def get_opcodes(self) -> Any:
+        return [("equal" if one.is_equal else "replace", *one[:4]) for one in self._found]
 
 
 def unified(old: Sequence[str], new: Sequence[str], context_lines: int) -> list[str]:
     """Return the differences in the form of `diff -u`, without its two header lines."""
-    matcher = SequenceMatcher(None, old[:0], new[:0])
-    matcher.opcodes = [("equal" if one.is_equal else "replace", *one[:4]) for one in parts(old, new)]
     lines: list[str] = []
-    for group in matcher.get_grouped_opcodes(context_lines):
+    for group in _Compared(parts(old, new)).get_grouped_opcodes(context_lines):
         (_, begin, _, new_begin, _), (_, _, end, _, new_end) = group[0], group[-1]
         lines.append(f"@@ -{_range(begin, end)} +{_range(new_begin, new_end)} @@")
         for kind, start, stop, new_start, new_stop in group:
