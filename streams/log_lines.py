@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 
 from highwater.streams.clock import monotonic_seconds
+from highwater.streams.printable import printable_lines
 
 # Lines of one kind per minute: enough to see what happens and how often, and a day of a failing loop is below 10 MB.
 LINES_MAX = 30
@@ -86,6 +87,13 @@ def of_library(_logger: Any, _level: str, event: EventDict) -> EventDict:
         event.pop("exc_info", None)
         event["error"] = "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in leaves(record.exc_info[1]))
     return _with(event, getattr(record, "left_out", 0))
+
+
+def escaped(_logger: Any, _level: str, event: EventDict) -> EventDict:
+    """Return a line for a terminal: its texts may have come from outside. A line in JSON needs no escapes but its own."""
+    for name, value in event.items():
+        event[name] = printable_lines(value) if isinstance(value, str) else value
+    return event
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:

@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
-from highwater.streams.log_lines import LimitLibraries, LimitOwn, RepeatLimit, of_library
+from highwater.streams.log_lines import LimitLibraries, LimitOwn, RepeatLimit, escaped, of_library
 
 # Seconds; a rebuild spans 10 ms (few insights) to minutes (20,000 at the limit).
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 240)
@@ -267,12 +267,14 @@ Log = Any  # structlog's bound logger; its methods take an event name and key-va
 
 def configure_logging(level: str, log_format: str) -> None:
     """Send structured logs to standard error; the logs of libraries at warning and above, each on one line."""
-    renderer = structlog.dev.ConsoleRenderer() if log_format == "console" else structlog.processors.JSONRenderer()
+    is_console = log_format == "console"
+    renderer = structlog.dev.ConsoleRenderer() if is_console else structlog.processors.JSONRenderer()
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
+        *([escaped] if is_console else []),
     ]
     limit = RepeatLimit()
     structlog.configure(

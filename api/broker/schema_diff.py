@@ -6,10 +6,11 @@ lines.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
+
+from highwater.streams.line_diff import unified
 
 Kind: TypeAlias = Literal["added", "removed", "changed"]
 _CONTEXT_LINES = 3
@@ -37,7 +38,7 @@ def formatted(text: str) -> str:
 def changed_lines(before: str, after: str) -> list[str]:
     """Return a unified diff of the formatted texts, without its two header lines."""
     old, new = formatted(before).splitlines(), formatted(after).splitlines()
-    return list(difflib.unified_diff(old, new, lineterm="", n=_CONTEXT_LINES))[2:]
+    return unified(old, new, _CONTEXT_LINES)
 
 
 def changed_fields(before: str, after: str) -> list[FieldChange]:

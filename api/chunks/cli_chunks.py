@@ -15,7 +15,8 @@ import click
 from highwater.api.command.client import any_key, api_client, ask_api, path_segment, request
 from highwater.api.command.command import FAILED, INTERRUPTED, CommandFailedError, Group, json_option
 from highwater.api.command.connection import own_settings
-from highwater.api.command.terminal import print_json, print_result, print_table, printable, warn
+from highwater.api.command.terminal import print_json, print_result, print_table, say, warn
+from highwater.streams.printable import printable
 from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ def show(ingest_id: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    click.echo(printable(_report_line(found)))
+    say(printable(_report_line(found)))
     columns = ("ns", "slot", "source_id", "status", *_COUNTERS)
     print_table(columns, [[one[name] for name in columns] for one in found["sources"]], right=_COUNTERS)
     more = found["sources_total"] - len(found["sources"])

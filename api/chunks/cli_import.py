@@ -12,7 +12,8 @@ import click
 from highwater.api.chunks.import_run import COUNT, KEEP, SHOW, Draw, Faults, Import, ImportOptions, UseOrigin
 from highwater.api.command.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
-from highwater.api.command.terminal import print_json, printable, progress, warn
+from highwater.api.command.terminal import print_json, progress, say, warn
+from highwater.streams.printable import printable
 from highwater.streams.wording import agreed, counted
 
 if TYPE_CHECKING:
@@ -324,9 +325,9 @@ def _tell_insights(
     elif is_interrupted:
         warn(f"interrupted: {counted(published, 'insight')} of {name} {agreed(published, 'was', 'were')} published")
     else:
-        click.echo(f"imported {printable(name)}: {counted(published, 'insight')}{rejections}")
+        say(f"imported {printable(name)}: {counted(published, 'insight')}{rejections}")
         for position in positions:
-            click.echo(f"  {position}")
+            say(f"  {position}")
     if is_interrupted:
         click.get_current_context().exit(INTERRUPTED)
     if faults.count:

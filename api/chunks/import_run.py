@@ -19,8 +19,9 @@ import click
 
 from highwater.api.command.command import FAILED, INTERRUPTED, CommandFailedError
 from highwater.api.command.connection import kafka_client
-from highwater.api.command.terminal import Bar, print_json, printable, progress, warn
+from highwater.api.command.terminal import Bar, print_json, progress, say, warn
 from highwater.schemas.errors import HighwaterError
+from highwater.streams.printable import printable
 from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
@@ -356,29 +357,27 @@ def _tell(name: str, told: Mapping[str, Any], *, is_interrupted: bool) -> None:
     if is_interrupted:
         warn(f"interrupted: {counts} were published")
     elif not told["positions"]:
-        click.echo(f"{printable(name)}: nothing to import")
+        say(f"{printable(name)}: nothing to import")
     else:
-        click.echo(f"imported {printable(name)} to {printable(told['ns'])}|{printable(told['slot'])}: {counts}")
-        click.echo(f"  ingest {told['ingest_id']}")
-        click.echo(f"  {_who_may_ask(told)}")
+        say(f"imported {printable(name)} to {printable(told['ns'])}|{printable(told['slot'])}: {counts}")
+        say(f"  ingest {told['ingest_id']}")
+        say(f"  {_who_may_ask(told)}")
     if told["too_old"]:
-        click.echo(f"  not found, since they are too old: {told['too_old']:,}")
+        say(f"  not found, since they are too old: {told['too_old']:,}")
     for source_id in told["gone"]:
-        click.echo(f"  gone: {printable(source_id)}")
+        say(f"  gone: {printable(source_id)}")
     _tell_left_out(told)
     if told["passed_over"]:
         kinds = [
             f"{printable(suffix) or 'no suffix'} {count:,}" for suffix, count in told["passed_over_suffixes"].items()
         ]
-        click.echo(
-            f"  passed over: {told['passed_over']:,} of other kinds" + (f" ({', '.join(kinds)})" if kinds else "")
-        )
+        say(f"  passed over: {told['passed_over']:,} of other kinds" + (f" ({', '.join(kinds)})" if kinds else ""))
     window = told["window"]
     if window is not None:
         more = f"; continue with --cursor '{window['cursor']}'" if window["cursor"] else ""
-        click.echo(f"  pages {window['page_from']} to {window['page_to']}{printable(more)}")
+        say(f"  pages {window['page_from']} to {window['page_to']}{printable(more)}")
     for position in told["positions"]:
-        click.echo(f"  {position}")
+        say(f"  {position}")
 
 
 def _who_may_ask(told: Mapping[str, Any]) -> str:
@@ -393,7 +392,7 @@ def _who_may_ask(told: Mapping[str, Any]) -> str:
 def _tell_left_out(told: Mapping[str, Any]) -> None:
     if told["left_out"]:
         counts = ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in told["left_out"].items())
-        click.echo(f"  left out of the text: {counts}")
+        say(f"  left out of the text: {counts}")
     for part in told["left_out_parts"]:
         text = " ".join(part["text"].split())
-        click.echo(f"    {printable(part['source_id'])}: {part['reason'].replace('_', ' ')}: {printable(text)}")
+        say(f"    {printable(part['source_id'])}: {part['reason'].replace('_', ' ')}: {printable(text)}")

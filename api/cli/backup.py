@@ -12,7 +12,7 @@ import click
 from highwater.api.command.actions import recorded
 from highwater.api.command.command import Command, json_option
 from highwater.api.command.connection import database, kafka_client, stack_settings
-from highwater.api.command.terminal import print_json, warn
+from highwater.api.command.terminal import print_json, say, warn
 from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def backup(folder: Path, as_json: bool) -> None:
             }
         )  # fmt: skip
         return
-    click.echo(
+    say(
         f"{folder}: {counted(rows, 'row')} of {counted(len(manifest['tables']), 'table')}, "
         f"{counted(manifest['blobs']['count'], 'blob')}, "
         f"{len(manifest['registry'])} schemas, {size:,} bytes; taken at {manifest['taken_at']}"
@@ -95,7 +95,7 @@ def restore(folder: Path | None, is_from_log: bool, is_forced: bool, seconds: fl
         return
     loaded = ", ".join(f"{count:,} {what}" for what, count in found.counts.items() if count) or "nothing"
     begun = "from the log alone" if found.taken_at is None else f"{found.rows:,} rows of a backup of {found.taken_at}"
-    click.echo(
+    say(
         f"restored: {begun}; {counted(found.events, 'event')} of the log replayed; taken over from it: {loaded}; "
         f"{counted(found.renewed, 'version')} renewed. Start the roles, then run `highwater verify`"
     )

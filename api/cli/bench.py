@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from highwater.api.command.command import Command, CommandFailedError, json_option
-from highwater.api.command.terminal import print_json, print_table, progress, warn
+from highwater.api.command.terminal import print_json, print_table, progress, say, warn
 
 _CHECKOUT = Path(__file__).resolve().parents[2]  # resolved: the package has links to the folders of a checkout
 _KEPT = _CHECKOUT / "docs" / "benchmarks"
@@ -150,7 +150,7 @@ def _print_tables(found: list[tuple[Any, list[Any]]]) -> None:
         print_table(_FIELDS, rows, right=["value", "runs", "min", "max"])
     for module, figures in found:
         if hasattr(module, "table"):
-            click.echo(module.table(figures))
+            say(module.table(figures))
 
 
 def _number(value: Any) -> Any:

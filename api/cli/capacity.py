@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from highwater.api.command.command import Command, json_option
-from highwater.api.command.terminal import print_json, print_table
+from highwater.api.command.terminal import print_json, print_table, say
 
 
 @click.command(cls=Command)
@@ -35,13 +35,13 @@ def capacity(users: int, channels: int, insights_per_day: int, as_json: bool) ->
         rows,
         right=["users", "insights a day", "of its limit"],
     )
-    click.echo(f"In these proportions no component exceeds 70 % of its limit up to {reach(load):,} users.")
+    say(f"In these proportions no component exceeds 70 % of its limit up to {reach(load):,} users.")
     told: set[str] = set()
     for step in found:
         for part in step.breaks:
             if part.name not in told:
                 told.add(part.name)
-                click.echo(f"{part.name} breaks before {step.load.users:,} users ({part.reason}): {part.following}.")
+                say(f"{part.name} breaks before {step.load.users:,} users ({part.reason}): {part.following}.")
 
 
 def _document(step: Any) -> dict[str, Any]:

@@ -18,7 +18,8 @@ import click
 import orjson
 
 from highwater.api.command.command import DONE, FAILED, Command, CommandFailedError, json_option
-from highwater.api.command.terminal import print_json, printable, warn
+from highwater.api.command.terminal import print_json, say, warn
+from highwater.streams.printable import printable
 from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
@@ -78,9 +79,9 @@ def chaos(
             print_json({"seed": seed, "planned": [fault.as_json() for fault in planned], "left_out": LEFT_OUT})
             return
         for fault in planned:
-            click.echo(str(fault))
+            say(str(fault))
         for what, why in LEFT_OUT.items():
-            click.echo(f"left out: {what}: {why}")
+            say(f"left out: {what}: {why}")
         return
     with _folder(folder) as made:
         outcome = _run(made, seed, planned, as_json=as_json)
@@ -119,7 +120,7 @@ def _run(folder: Path, seed: int, planned: list[Fault], *, as_json: bool) -> Out
 
     def tell(recovery: Recovery) -> None:
         if not as_json:
-            click.echo(_line(recovery))
+            say(_line(recovery))
 
     def report(line: str) -> None:
         if not as_json:
@@ -162,17 +163,17 @@ def _print(outcome: Outcome, minutes: float) -> None:
 
     sent = ", ".join(f"{count:,} {name}" for name, count in outcome.sent.items())
     requests = ", ".join(f"{count:,} {name}" for name, count in outcome.requests.items())
-    click.echo(f"sent: {sent}; requests: {requests}")
+    say(f"sent: {sent}; requests: {requests}")
     for kind, of in by_kind(outcome.recovered).items():
-        click.echo(
+        say(
             f"{kind}: {counted(int(of['faults']), 'fault')}, read again after {of['median_seconds']:.1f} s at the median, "
             f"{of['worst_seconds']:.1f} s at worst"
         )
     for problem in outcome.problems:
-        click.echo(printable(problem))
+        say(printable(problem))
     found = counted(len(outcome.problems), "problem") if outcome.problems else "nothing lost, duplicated or stuck"
-    click.echo(
+    say(
         f"seed {outcome.seed}, {len(outcome.recovered)} of {len(outcome.planned)} faults, {outcome.compared:,} compared: {found}"
     )
     if outcome.problems:
-        click.echo(f"again: highwater chaos --seed {outcome.seed} --minutes {minutes:g} --keep FOLDER")
+        say(f"again: highwater chaos --seed {outcome.seed} --minutes {minutes:g} --keep FOLDER")

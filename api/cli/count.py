@@ -10,9 +10,10 @@ from highwater.api.cli.replay import conditions_shown
 from highwater.api.cli.selecting import Selecting
 from highwater.api.command.command import Command, TopicArgument, json_option
 from highwater.api.command.connection import stack_settings
-from highwater.api.command.terminal import print_json, print_table, printable, warn
+from highwater.api.command.terminal import print_json, print_table, say, warn
 from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.schemas.topics import Topic
+from highwater.streams.printable import printable
 from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _tell(told: dict[str, Any], counting: Counting | None, *, as_json: bool) -> 
         print_json(told)
         return
     if counting is None:
-        click.echo(told["records"])
+        say(told["records"])
         return
     rows = [_row(one["value"], one["records"], told["records"]) for one in told["values"]]
     print_table([told["by"], "records", "share"], rows, right=["records", "share"])

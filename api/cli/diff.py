@@ -11,9 +11,10 @@ from highwater.api.cli.replay import conditions_shown
 from highwater.api.cli.selecting import Selecting
 from highwater.api.command.command import FAILED, Command, TopicArgument, json_option
 from highwater.api.command.connection import stack_settings
-from highwater.api.command.terminal import print_json, printable, warn
+from highwater.api.command.terminal import print_json, say, warn
 from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.schemas.topics import Topic
+from highwater.streams.printable import printable
 from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
@@ -129,9 +130,9 @@ def _tell(told: dict[str, Any], *, as_json: bool) -> None:
         print_json(told)
         return
     for one in told["differences"]:
-        click.echo(printable(f"{_SIGNS[one['kind']]} {one['key']}"))
+        say(printable(f"{_SIGNS[one['kind']]} {one['key']}"))
         for name, (before, after) in one["fields"].items():
-            click.echo(printable(f"    {name}: {_shown(before)} -> {_shown(after)}"))
+            say(printable(f"    {name}: {_shown(before)} -> {_shown(after)}"))
     kinds = ", ".join(f"{told[kind]:,} {kind}" for kind in _SIGNS)
     rest = sum(told[kind] for kind in _SIGNS) - len(told["differences"])
     more = f"; {counted(rest, 'more key')}, --top shows more" if rest else ""

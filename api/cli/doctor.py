@@ -11,7 +11,7 @@ import click
 from highwater.api.cli.checks import BAD, Check
 from highwater.api.command.command import FAILED, Command, json_option
 from highwater.api.command.connection import own_settings, stack_settings
-from highwater.api.command.terminal import print_json, print_table
+from highwater.api.command.terminal import print_json, print_table, say
 from highwater.streams.settings import Settings
 
 
@@ -38,7 +38,7 @@ def _print_checks(found: list[Check]) -> None:
     print_table(["", "check", "found"], [(check.state, check.name, check.detail) for check in found])
     for check in found:
         if check.remedy:
-            click.echo(f"{check.name}: {check.remedy}")
+            say(f"{check.name}: {check.remedy}")
 
 
 def settings_rows(settings: Settings) -> list[dict[str, Any]]:

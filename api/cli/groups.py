@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from highwater.api.command.command import Command, json_option, nearest
-from highwater.api.command.terminal import print_json, print_table
+from highwater.api.command.terminal import print_json, print_table, say
 from highwater.streams.wording import counted
 
 
@@ -67,9 +67,7 @@ def _origin(one: Mapping[str, Any]) -> str:
 
 
 def _print_group(one: Mapping[str, Any]) -> None:
-    click.echo(
-        f"{one['group']}: {one['state']}, {_lag(one['lag'])} events behind, {counted(len(one['members']), 'member')}"
-    )
+    say(f"{one['group']}: {one['state']}, {_lag(one['lag'])} events behind, {counted(len(one['members']), 'member')}")
     facts = [("name in Kafka", one["kafka_group"]), ("coordinator", one["coordinator"] or "-")]
     print_table(["", ""], [*facts, ("assignment", one["assignor"] or "-")])
     columns = ["topic", "partition", "reads from", "end", "behind", "member"]
@@ -87,7 +85,7 @@ def _print_group(one: Mapping[str, Any]) -> None:
     print_table(columns, rows, right=["partition", "reads from", "end", "behind"])
     without = sum(part["next"] is None for part in one["partitions"])
     if without and one["auto_offset_reset"] == "unknown":
-        click.echo(
+        say(
             f"{counted(without, 'partition')} without a commit, counted from the first record;"
             " a consumer with auto.offset.reset=latest skips what was written before it starts"
         )

@@ -15,9 +15,10 @@ import click
 
 from highwater.api.command.command import Command, CommandFailedError, Group, json_option
 from highwater.api.command.connection import own_settings
-from highwater.api.command.terminal import print_json, print_table, printable
+from highwater.api.command.terminal import print_json, print_table, say
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 from highwater.schemas.errors import ConfigurationError
+from highwater.streams.printable import printable
 
 if TYPE_CHECKING:
     from highwater.api.core.keys import StoredKey
@@ -83,8 +84,8 @@ def add(
     if as_json:
         print_json({"key": token, **_shown(key, now_ms)})
         return
-    click.echo("This is the only time that the key is shown:", err=True)
-    click.echo(token)
+    say("This is the only time that the key is shown:", err=True)
+    say(token)
 
 
 @keys.command("list", cls=Command)
@@ -120,7 +121,7 @@ def revoke(name: str, path: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(_shown(key, now_ms))
     else:
-        click.echo(f"revoked {printable(key.name)} ({key.key_id})")
+        say(f"revoked {printable(key.name)} ({key.key_id})")
 
 
 def _file(path: Path | None) -> Path:

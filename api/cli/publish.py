@@ -17,7 +17,7 @@ import click
 from highwater.api.command.actions import recorded
 from highwater.api.command.command import FAILED, INTERRUPTED, Command, CommandFailedError, TopicArgument, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
-from highwater.api.command.terminal import Bar, print_json, progress, warn
+from highwater.api.command.terminal import Bar, print_json, progress, say, warn
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.topics import Topic
 from highwater.streams.wording import counted
@@ -111,9 +111,9 @@ def _conclude(
     else:
         rejections = f", {rejected:,} rejected" if rejected else ""
         per_second = published / seconds if seconds > 0 else 0.0
-        click.echo(f"published {counted(published, 'event')} to {topic.name} ({per_second:,.0f}/s){rejections}")
+        say(f"published {counted(published, 'event')} to {topic.name} ({per_second:,.0f}/s){rejections}")
         for position in publisher.positions().values():
-            click.echo(f"  {position}")
+            say(f"  {position}")
     if interrupted:
         context.exit(INTERRUPTED)
     if rejected:

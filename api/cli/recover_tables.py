@@ -13,7 +13,7 @@ import click
 from highwater.api.command.actions import recorded
 from highwater.api.command.command import Command, CommandFailedError, json_option
 from highwater.api.command.connection import database, kafka_client, stack_settings
-from highwater.api.command.terminal import print_json, print_table
+from highwater.api.command.terminal import print_json, print_table, say
 from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def recover_tables(seconds: float | None, is_recreating: bool, as_json: bool) ->
         print_json({"recovered": partitions})
         return
     if not found:
-        click.echo("every changelog has its beginning or was completed since; nothing to do")
+        say("every changelog has its beginning or was completed since; nothing to do")
         return
     rows = [(one.table, str(one.partition), f"{one.log_start:,}", f"{one.rows:,}") for one in found]
     print_table(

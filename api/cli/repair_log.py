@@ -13,7 +13,7 @@ import click
 from highwater.api.command.actions import recorded
 from highwater.api.command.command import Command, json_option
 from highwater.api.command.connection import database, kafka_client, stack_settings
-from highwater.api.command.terminal import print_json, print_table
+from highwater.api.command.terminal import print_json, print_table, say
 from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def repair_log(execute: bool, as_json: bool) -> None:
         plans, _ = asyncio.run(run_repair(settings, is_executed=False))
         _show(plans, as_json=as_json)
         if plans and not as_json:
-            click.echo("Nothing was changed; --execute repairs these partitions.")
+            say("Nothing was changed; --execute repairs these partitions.")
         return
     with recorded(settings, "repair-log", ""):
         plans, repaired = asyncio.run(run_repair(settings, is_executed=True))
@@ -55,11 +55,9 @@ def repair_log(execute: bool, as_json: bool) -> None:
     _show(plans, as_json=False)
     for one in repaired:
         place = f"{one.plan.loss.topic}/{one.plan.loss.partition}"
-        click.echo(
-            f"{place}: filled up to offset {one.filled_to}, {counted(len(one.moved), 'record')} at new positions"
-        )
+        say(f"{place}: filled up to offset {one.filled_to}, {counted(len(one.moved), 'record')} at new positions")
     if repaired:
-        click.echo(_AFTERWARDS)
+        say(_AFTERWARDS)
 
 
 def _show(plans: Sequence[Plan], *, as_json: bool) -> None:
@@ -67,7 +65,7 @@ def _show(plans: Sequence[Plan], *, as_json: bool) -> None:
         print_json([plan.document() for plan in plans])
         return
     if not plans:
-        click.echo("no partition lost its tail; nothing to do")
+        say("no partition lost its tail; nothing to do")
         return
     rows = [
         (
@@ -83,12 +81,10 @@ def _show(plans: Sequence[Plan], *, as_json: bool) -> None:
     print_table(columns, rows, right=columns[2:])
     for topic in dict.fromkeys(plan.loss.topic for plan in plans):
         left_out = next(plan.left_out for plan in plans if plan.loss.topic == topic)
-        click.echo(f"{topic}, cannot be recreated: {left_out}")
+        say(f"{topic}, cannot be recreated: {left_out}")
     for plan in plans:
         for record in plan.standing:
-            click.echo(
-                f"{record.position} was written where a lost record stood; it is published again at a new position"
-            )
+            say(f"{record.position} was written where a lost record stood; it is published again at a new position")
 
 
 async def run_repair(settings: Settings, *, is_executed: bool) -> tuple[list[Plan], list[Repaired]]:

@@ -20,9 +20,10 @@ import click
 from highwater.api.command.command import Command, CommandFailedError, TopicArgument, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.missing_topics import missing_error, missing_topic
-from highwater.api.command.terminal import Bar, print_json, printable, progress, warn
+from highwater.api.command.terminal import Bar, output_file, print_json, progress, say, warn
 from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.schemas.topics import Topic, foreign_topic
+from highwater.streams.printable import printable
 from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
@@ -127,9 +128,7 @@ def _tell(told: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(told)
     else:
-        click.echo(
-            printable(f"replayed {told['written']:,} of {told['read']:,} records of {told['topic']} to {told['to']}")
-        )
+        say(printable(f"replayed {told['written']:,} of {told['read']:,} records of {told['topic']} to {told['to']}"))
 
 
 class _Replay:
@@ -203,7 +202,7 @@ class _Replay:
 
         shown = "standard output" if output is None else str(output)
         if output is None:
-            self._write_to(sys.stdout.buffer, kind)
+            self._write_to(output_file(), kind)
             sys.stdout.buffer.flush()
         else:
             try:
@@ -345,5 +344,5 @@ def conditions_shown() -> Iterator[None]:
     try:
         yield
     except WhereError as error:
-        click.echo("\n".join(printable(line) for line in error.pointer().splitlines()), err=True)
+        say("\n".join(printable(line) for line in error.pointer().splitlines()), err=True)
         raise click.UsageError(str(error), click.get_current_context()) from error

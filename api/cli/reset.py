@@ -14,7 +14,7 @@ import click
 from highwater.api.command.actions import recorded
 from highwater.api.command.command import Command, CommandFailedError, json_option
 from highwater.api.command.connection import database, kafka_client, stack_settings
-from highwater.api.command.terminal import print_json, print_table
+from highwater.api.command.terminal import print_json, print_table, say
 from highwater.schemas.envelope import iso_from_ms
 
 if TYPE_CHECKING:
@@ -69,10 +69,10 @@ def reset(
     print_table(["topic", "partition", "now", "then"], shown, right=["partition", "now", "then"])
     when = f" (records from {iso_from_ms(target.value)} on)" if target.kind == "time" else ""
     if execute:
-        click.echo(f"{group} continues from there{when}")
+        say(f"{group} continues from there{when}")
     else:
         hint = f"; stop its live members ({plan.members}) first" if plan.members else ""
-        click.echo(f"dry run{when}: nothing was changed; --execute applies it{hint}")
+        say(f"dry run{when}: nothing was changed; --execute applies it{hint}")
 
 
 async def _reset(settings: Settings, group: str, target: Target, chosen: Chosen, *, execute: bool) -> ResetPlan:

@@ -21,7 +21,7 @@ from highwater.api.command.connection import (
     reachable,
     stack_settings,
 )
-from highwater.api.command.terminal import print_json, warn
+from highwater.api.command.terminal import print_json, say, warn
 from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def init(as_json: bool) -> None:
         print_json(done)
         return
     for what, names in done.items():
-        click.echo(f"{what}: {', '.join(names) if names else 'nothing to do'}")
+        say(f"{what}: {', '.join(names) if names else 'nothing to do'}")
 
 
 async def _initialise(settings: Settings) -> dict[str, list[str]]:
@@ -169,9 +169,9 @@ def health(of_api: bool, as_json: bool) -> None:
     if as_json:
         print_json({"ready": ready, "url": url, "detail": detail})
     elif ready:
-        click.echo("ready")
+        say("ready")
     else:
-        click.echo(f"not ready: {' '.join(detail.split())[:500]}", err=True)
+        say(f"not ready: {' '.join(detail.split())[:500]}", err=True)
     if not ready:
         click.get_current_context().exit(FAILED)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from highwater.api.command.command import Command, CommandFailedError, json_option
-from highwater.api.command.terminal import print_json, print_table
+from highwater.api.command.terminal import print_json, print_table, say
 
 if TYPE_CHECKING:
     from highwater.api.broker.sources import Sources
@@ -92,10 +92,10 @@ def _show(subject: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    click.echo(f"{found['subject']}: compatibility {found['compatibility'] or 'unknown'}")
+    say(f"{found['subject']}: compatibility {found['compatibility'] or 'unknown'}")
     rows = [(one["version"], one["schema_id"], one["kind"]) for one in found["versions"]]
     print_table(["version", "schema id", "kind"], rows, right=["version", "schema id"])
-    click.echo(found["versions"][-1]["text"])
+    say(found["versions"][-1]["text"])
 
 
 def _diff(subject: str, before: int | None, after: int | None, as_json: bool) -> None:
@@ -105,15 +105,15 @@ def _diff(subject: str, before: int | None, after: int | None, as_json: bool) ->
     if as_json:
         print_json(found)
         return
-    click.echo(f"{found['subject']}: version {found['from']} to version {found['to']}")
+    say(f"{found['subject']}: version {found['from']} to version {found['to']}")
     if not found["lines"]:
-        click.echo("the versions do not differ")
+        say("the versions do not differ")
         return
     rows = [(one["kind"], one["field"], one["before"] or "-", one["after"] or "-") for one in found["fields"]]
     if rows:
         print_table(["", "field", "before", "after"], rows)
     for line in found["lines"]:
-        click.echo(line)
+        say(line)
 
 
 def _check(subject: str, text: str, as_json: bool) -> None:
@@ -123,9 +123,9 @@ def _check(subject: str, text: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
     elif found["is_compatible"]:
-        click.echo(f"the registry would accept it as the next version ({found['compatibility']})")
+        say(f"the registry would accept it as the next version ({found['compatibility']})")
     for reason in found["reasons"]:
-        click.echo(reason, err=True)
+        say(reason, err=True)
     if not found["is_compatible"]:
         raise CommandFailedError(
             f"it is not compatible with the versions of {found['subject']} ({found['compatibility']})"

@@ -11,7 +11,7 @@ import click
 
 from highwater.api.command.command import Command, CommandFailedError, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
-from highwater.api.command.terminal import print_json, print_table, warn
+from highwater.api.command.terminal import output_file, print_json, print_table, warn
 from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _show(answer: Answer, kind: str, output: Path | None, *, as_json: bool) -> N
     elif kind == "table":
         _print(answer)
     else:
-        _write(answer, kind, sys.stdout.buffer)
+        _write(answer, kind, output_file())
         sys.stdout.buffer.flush()
     summary = answer.summary()
     if as_json:

@@ -21,7 +21,7 @@ import click
 from highwater.api.cli.configuration import refuse_faults
 from highwater.api.command.command import FAILED, Command, CommandFailedError, RoleCommand, json_option
 from highwater.api.command.connection import own_settings, stack_settings
-from highwater.api.command.terminal import print_json, print_result, print_table, warn
+from highwater.api.command.terminal import print_json, print_result, print_table, say, warn
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.settings import environment_with_file
 
@@ -103,7 +103,7 @@ def up(
     os.umask(_UMASK)
     running = control.status(settings.data_dir, _given(settings))
     if running["running"]:
-        click.echo(f"a local stack is already running on {running['data_dir']}", err=as_json)
+        say(f"a local stack is already running on {running['data_dir']}", err=as_json)
         if detach and not running["ready"]:
             plan = Plan(settings.data_dir, _given(settings), late_seconds=settings.up_timeout_seconds)
             with _as_wrong_use():
@@ -312,7 +312,7 @@ def _load_sample_and_greet(status: Mapping[str, Any], data_dir: Path, *, no_samp
         else:
             count = sample.load_sample(stack_settings("kafka", "schema_registry", "database"))
             sample.remember(data_dir, "loaded")
-            click.echo(f"loaded the sample: {count:,} insights, read by user {sample.READER}", err=True)
+            say(f"loaded the sample: {count:,} insights, read by user {sample.READER}", err=True)
     greet(status, as_json=as_json)
 
 
@@ -334,7 +334,7 @@ def _print_addresses(status: Mapping[str, Any]) -> None:
     if status["secure"]:
         rows.insert(-2, ("authority", status["settings"]["KAFKA_SSL_CA_LOCATION"]))
     for name, address in rows:
-        click.echo(f"{name:<16} {address and hidden_password(address)}")
+        say(f"{name:<16} {address and hidden_password(address)}")
 
 
 def _hint_at_neighbours(status: Mapping[str, Any]) -> None:
@@ -342,7 +342,7 @@ def _hint_at_neighbours(status: Mapping[str, Any]) -> None:
     settings = own_settings()
     if settings.api_keys or settings.api_keys_file or settings.oidc_issuer:
         return
-    click.echo(
+    say(
         f"Other users of this machine can use {_open_to_neighbours(status)}. To close the API set HIGHWATER_API_KEYS or"
         " HIGHWATER_API_KEYS_FILE (`highwater keys add`). Addresses with their passwords: `highwater status --json`.",
         err=True,
@@ -362,7 +362,7 @@ def _open_to_neighbours(status: Mapping[str, Any]) -> str:
 
 
 def _report(line: str) -> None:
-    click.echo(line, err=True)
+    say(line, err=True)
 
 
 @click.command(cls=Command)
@@ -386,14 +386,14 @@ def status(as_json: bool) -> None:
     if as_json:
         print_json(found)
     elif not found["running"]:
-        click.echo(f"no local stack is running on {settings.data_dir.absolute()}")
+        say(f"no local stack is running on {settings.data_dir.absolute()}")
     else:
         rows = [
             (part["name"], part["state"], _readiness(part), part["pid"], part["restarts"]) for part in found["parts"]
         ]
         print_table(["part", "state", "", "pid", "restarts"], rows, right=["pid", "restarts"])
         for line in sorted({f"{name}: {text}" for part in found["parts"] for name, text in part["degraded"].items()}):
-            click.echo(line)
+            say(line)
         _print_addresses(found)
     if not found["ready"]:
         click.get_current_context().exit(FAILED)

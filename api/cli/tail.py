@@ -12,8 +12,9 @@ import click
 from highwater.api.command.command import Command, TopicArgument, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.missing_topics import missing_topic
-from highwater.api.command.terminal import print_json, printable, warn
+from highwater.api.command.terminal import print_json, say, warn
 from highwater.schemas.topics import Topic
+from highwater.streams.printable import printable
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -116,8 +117,8 @@ def _print_record(document: dict[str, Any]) -> None:
     from highwater.schemas.exact_json import write_json
 
     headers = " ".join(f"{name}={value}" for name, value in document["headers"].items())
-    click.echo(printable(f"{document['position']}  {document['timestamp']}  key={document['key']}  {headers}"))
+    say(printable(f"{document['position']}  {document['timestamp']}  key={document['key']}  {headers}"))
     if "value" in document:
-        click.echo(printable(f"  {write_json(document['value']).decode()}"))
+        say(printable(f"  {write_json(document['value']).decode()}"))
     else:
-        click.echo(printable(f"  undecodable: {document['undecodable']}; base64 {document['bytes_base64']}"))
+        say(printable(f"  undecodable: {document['undecodable']}; base64 {document['bytes_base64']}"))

@@ -14,9 +14,10 @@ from highwater.api.cli.lag import gather_lags
 from highwater.api.cli.top_figures import Look, Timings, figures, parse_work
 from highwater.api.command.command import FAILED, Command, CommandFailedError, json_option
 from highwater.api.command.connection import api_address, api_trust, kafka_client, stack_settings
-from highwater.api.command.terminal import print_json, print_table, printable, warn
+from highwater.api.command.terminal import print_json, print_table, say, warn
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.clock import monotonic_seconds
+from highwater.streams.printable import printable
 from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _print(told: dict[str, Any], rows: int, *, as_json: bool) -> None:
         return
     for name, (keys, columns) in _TABLES.items():
         print_table(columns, [_cells(keys, one) for one in told[name][:rows]], right=_NUMBERS)
-        click.echo()
+        say()
     for problem in told["problems"]:
         warn(f"highwater: {problem}")
 

@@ -10,7 +10,7 @@ import click
 
 from highwater.api.command.command import Command, TopicArgument, json_option, nearest
 from highwater.api.command.connection import kafka_client, stack_settings
-from highwater.api.command.terminal import print_json, print_table
+from highwater.api.command.terminal import print_json, print_table, say
 from highwater.schemas.topics import DAY_MS, DEAD_LETTER_SUFFIX, TOPICS, Topic, all_topics
 from highwater.streams.wording import counted
 
@@ -98,9 +98,7 @@ def _show_topic(name: str, as_json: bool) -> None:
         print_json(found)
         return
     size = "unknown size" if found["size_bytes"] is None else f"{found['size_bytes']:,} bytes"
-    click.echo(
-        f"{found['topic']}: {found['about'] or 'not in the catalogue'}; {counted(found['events'], 'event')}, {size}"
-    )
+    say(f"{found['topic']}: {found['about'] or 'not in the catalogue'}; {counted(found['events'], 'event')}, {size}")
     rows = [
         (
             one["partition"],
@@ -126,9 +124,7 @@ def _show_topic(name: str, as_json: bool) -> None:
     schema = found["schema"]
     if schema is not None:
         versions = ", ".join(str(one["version"]) for one in schema["versions"])
-        click.echo(
-            f"schema {schema['subject']}: versions {versions}, compatibility {schema['compatibility'] or 'unknown'}"
-        )
+        say(f"schema {schema['subject']}: versions {versions}, compatibility {schema['compatibility'] or 'unknown'}")
 
 
 async def _on_broker(name: str) -> Mapping[str, Any]:
@@ -205,7 +201,7 @@ async def _live(settings: Settings, topic: Topic) -> dict[str, Any] | None:
 
 
 def _print_topic(topic: Topic, live: dict[str, Any] | None) -> None:
-    click.echo(f"{topic.name}: {topic.about}")
+    say(f"{topic.name}: {topic.about}")
     facts = [
         ("key", topic.key or "none"),
         ("schema", topic.schema or f"original bytes of {topic.name.removesuffix(DEAD_LETTER_SUFFIX)}"),
@@ -219,10 +215,10 @@ def _print_topic(topic: Topic, live: dict[str, Any] | None) -> None:
         rows = [(f["name"], f["type"], "optional" if f["optional"] else "", f["about"]) for f in fields_of(topic)]
         print_table(["field", "type", "", "about"], rows)
     if live is None:
-        click.echo("the broker does not have it; run `highwater init`")
+        say("the broker does not have it; run `highwater init`")
         return
-    click.echo(counted(live["events"], "event"))
+    say(counted(live["events"], "event"))
     held = [(partition, offsets["low"], offsets["high"]) for partition, offsets in live["partitions"].items()]
     print_table(["partition", "first", "next"], held, right=["partition", "first", "next"])
     for difference in live["differences"]:
-        click.echo(f"differs: {difference}")
+        say(f"differs: {difference}")

@@ -16,7 +16,7 @@ import click
 from highwater.api.cli.checks import BAD, OK, WARNING, Check
 from highwater.api.command.command import FAILED, Command, json_option
 from highwater.api.command.connection import database, stack_settings
-from highwater.api.command.terminal import print_json, print_table
+from highwater.api.command.terminal import print_json, print_table, say
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.settings import Settings
 from highwater.streams.wording import counted
@@ -43,7 +43,7 @@ def upgrade(is_check: bool, as_json: bool) -> None:
         print_table(["", "check", "found"], [(check.state, check.name, check.detail) for check in found])
         for check in found:
             if check.remedy:
-                click.echo(f"{check.name}: {check.remedy}")
+                say(f"{check.name}: {check.remedy}")
     if any(check.state == BAD for check in found):
         click.get_current_context().exit(FAILED)
 

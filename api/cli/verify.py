@@ -12,7 +12,8 @@ import click
 
 from highwater.api.command.command import DONE, FAILED, Command, json_option
 from highwater.api.command.connection import database, kafka_client, stack_settings
-from highwater.api.command.terminal import print_json, print_table, printable, warn
+from highwater.api.command.terminal import print_json, print_table, say, warn
+from highwater.streams.printable import printable
 from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _print(found: Report, *, shows_excluded: bool) -> None:
     for checked, one in found.listed():
         shown = one.as_json()
         at = "" if one.position is None else f" (starts at {one.position})"
-        click.echo(
+        say(
             printable(
                 f"{checked.part} {checked.name} {one.key}: {one.field} is {shown['found']}, "
                 f"the log says {shown['expected']}{at}"
@@ -116,11 +117,11 @@ def _print(found: Report, *, shows_excluded: bool) -> None:
         )
     for checked in found.checked:
         for why, count in checked.left_out.items():
-            click.echo(printable(f"left open, {checked.name}: {count:,} {why}"))
+            say(printable(f"left open, {checked.name}: {count:,} {why}"))
     for name, fields in found.excluded.items():
         if shows_excluded:
             for what, why in fields.items():
-                click.echo(f"not compared, {name}: {what}: {why}")
+                say(f"not compared, {name}: {what}: {why}")
         else:
-            click.echo(f"not compared, {name}: {'; '.join(fields)}")
-    click.echo(f"{found.compared:,} compared, {counted(found.differences, 'difference')}")
+            say(f"not compared, {name}: {'; '.join(fields)}")
+    say(f"{found.compared:,} compared, {counted(found.differences, 'difference')}")

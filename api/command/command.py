@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from highwater.api.command.terminal import say
 from highwater.schemas.errors import ConfigurationError, HighwaterError, leaves
 from highwater.schemas.topics import TOPICS, Topic, all_topics, foreign_topic, is_topic_name
 
@@ -153,7 +154,7 @@ def run_command(group: click.Group, arguments: list[str], *, owns_process: bool 
         status = group.main(args=arguments, prog_name="highwater", standalone_mode=False, obj=mark)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.ctx.get_help() if error.ctx else "", err=True)
+        say(error.ctx.get_help() if error.ctx else "", err=True)
         return WRONG_USE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
@@ -182,7 +183,7 @@ def _forget_output() -> None:
 
 
 def _say(line: str, status: int) -> int:
-    click.echo(f"highwater: {line}", err=True)
+    say(f"highwater: {line}", err=True)
     return status
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from highwater.api.command.command import CommandFailedError
+from highwater.api.command.terminal import say
 from highwater.schemas.topics import use_partitions
 from highwater.streams.access import trusts_nobody
 from highwater.streams.settings import Settings, environment_with_file, read_settings
@@ -128,7 +129,7 @@ def _say_stack(line: str, *, is_found: bool = False) -> None:
     said: list[str] = context.find_root().meta.setdefault(_SAID, [])
     if line not in said:
         said.append(line)
-        click.echo(line, err=True)
+        say(line, err=True)
 
 
 def api_address(settings: Settings, environment: Mapping[str, str]) -> str:

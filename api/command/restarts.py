@@ -9,7 +9,7 @@ import click
 
 from highwater.api.command.client import any_key, api_client, request
 from highwater.api.command.connection import own_settings
-from highwater.api.command.terminal import print_json, print_table, warn
+from highwater.api.command.terminal import print_json, print_table, say, warn
 
 
 def restart_options(noun: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -54,8 +54,8 @@ def show_restarts(
         print_table(columns, [[work[name] for name in columns] for work in found[noun]], right=right)
     count = len(found[noun])
     if execute:
-        click.echo(f"restarted {count:,} of {found['found']:,} failed {noun} that were found")
+        say(f"restarted {count:,} of {found['found']:,} failed {noun} that were found")
     else:
-        click.echo(f"dry run: {count:,} of {found['found']:,} failed {noun} would be restarted, --execute does it")
+        say(f"dry run: {count:,} of {found['found']:,} failed {noun} would be restarted, --execute does it")
     if not found["is_whole"]:
         warn(f"highwater: only the latest failed {noun} were checked; narrow the time with --from and --to")

@@ -1,17 +1,22 @@
 """Printing: tables for people, JSON for programs, a progress bar only on a terminal.
 
-Invariant: data from the log or from a store is shown with its control characters escaped, never interpreted.
+Invariant: every text that a command prints passes through this module, and control characters in it are escaped, never
+interpreted: any text may have come from outside. No other module of a command prints (`tests/contract/test_terminal.py`).
 """
 
 from __future__ import annotations
 
+import codecs
+import io
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol, cast
 
 import click
+
+from highwater.streams.printable import printable, printable_lines
 
 # A pipe has no width; none of our output is wider than this, so nothing is wrapped in a pipe.
 _PIPE_COLUMNS = 10_000
@@ -26,7 +31,40 @@ def print_json(document: Any) -> None:
     def plain(value: Any) -> Any:
         return json_default(value) if isinstance(value, LongNumber) else str(value)
 
-    click.echo(orjson.dumps(document, default=plain).decode())
+    text = orjson.dumps(document, default=plain).decode()
+    click.echo(text if text.isprintable() else "".join(map(_json_sign, text)))
+
+
+def _json_sign(sign: str) -> str:
+    """Return a character of a JSON document as a terminal shows it; a program reads the same."""
+    if sign.isprintable():
+        return sign
+    units = sign.encode("utf-16-be")
+    return "".join(f"\\u{units[place : place + 2].hex()}" for place in range(0, len(units), 2))
+
+
+def say(text: Any = "", *, err: bool = False) -> None:
+    """Print lines for people; their ends and tabs stay."""
+    click.echo(printable_lines(str(text)), err=err)
+
+
+def output_file() -> BinaryIO:
+    """Return the standard output for a file; on a terminal its control characters are escaped."""
+    return cast("BinaryIO", _ShownFile() if sys.stdout.isatty() else sys.stdout.buffer)
+
+
+class _ShownFile(io.RawIOBase):
+    """Text in UTF-8 for a terminal."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        click.echo(printable_lines(self._decoder.decode(bytes(content))), nl=False)
+        return len(content)
 
 
 def print_result(document: Any, *, as_json: bool, line: str) -> None:
@@ -34,15 +72,7 @@ def print_result(document: Any, *, as_json: bool, line: str) -> None:
     if as_json:
         print_json(document)
     else:
-        click.echo(printable(line))
-
-
-def printable(value: Any) -> str:
-    """Return a value as text with control, format and separator characters escaped, since a terminal interprets them."""
-    text = "" if value is None else str(value)
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        say(printable(line))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
@@ -72,7 +102,7 @@ def print_list(
 
 def warn(line: str) -> None:
     """Print a line for people to standard error."""
-    click.echo(printable(line), err=True)
+    say(printable(line), err=True)
 
 
 class Bar(Protocol):
@@ -94,10 +124,11 @@ def progress(what: str, total: float | None) -> Iterator[Bar]:
         yield _NoBar()
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(what, total=total)
+        task = shown.add_task(escape(printable(what)), total=total)
 
         class _RichBar:
             def update(self, done: float) -> None:
@@ -117,4 +148,4 @@ def confirm(question: str, *, assume_yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} Use --yes", click.get_current_context(silent=True))
-    click.confirm(question, abort=True, err=True)
+    click.confirm(printable_lines(question), abort=True, err=True)

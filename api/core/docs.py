@@ -21,7 +21,7 @@ from highwater.api.core.problems import BY_NAME, KINDS, ProblemKind
 
 router = APIRouter(include_in_schema=False)
 
-_PART = re.compile(r"\{([^}]*)\}")
+_PART = re.compile(r"\{([^{}]*)\}")
 _METHODS = ("get", "put", "post", "patch", "delete", "head", "options")
 
 

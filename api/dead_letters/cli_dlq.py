@@ -15,11 +15,12 @@ import click
 from highwater.api.command.actions import recorded
 from highwater.api.command.command import CommandFailedError, Group, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
-from highwater.api.command.terminal import confirm, print_json, print_table, printable
+from highwater.api.command.terminal import confirm, print_json, print_table, say
 from highwater.api.dead_letters.cli_edit import edit
 from highwater.api.dead_letters.cli_letters import LETTER_TOPIC, NOTE, box_of, handler_of, json_text, name_of
 from highwater.api.dead_letters.cli_park import park
 from highwater.schemas.topics import Topic
+from highwater.streams.printable import printable
 from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _print_summary(summary: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print_json(summary)
     elif not summary:
-        click.echo("no dead letters")
+        say("no dead letters")
     else:
         rows = [
             (
@@ -126,7 +127,7 @@ def _print_letter(document: dict[str, Any], letter: Letter) -> None:
     from highwater.api.dead_letters.letter import HEADER_PREFIX, hex_lines
 
     def line(name: str, value: Any) -> None:
-        click.echo(printable(f"{name:<12}{value}"))
+        say(printable(f"{name:<12}{value}"))
 
     for name in ("position", "arrived_at", "reason", "detail", "origin", "group", "key"):
         line(name, document[name])
@@ -146,8 +147,8 @@ def _print_letter(document: dict[str, Any], letter: Letter) -> None:
         schema = "" if document["schema_id"] is None else f", schema {document['schema_id']}"
         line("bytes", f"{len(raw):,}{schema}")
         for row in hex_lines(raw, bytes_max=_HEX_BYTES):
-            click.echo(f"  {row}")
-    click.echo()
+            say(f"  {row}")
+    say()
 
 
 def _print_value(document: dict[str, Any], line: Any) -> None:
@@ -211,7 +212,7 @@ def _conclude_redrive(name: str, outcome: Any, *, as_json: bool) -> None:
             if skipped["sent_before"]
             else ""
         )
-        click.echo(f"sent {counted(sent, 'dead letter')} of {name} again{before}")
+        say(f"sent {counted(sent, 'dead letter')} of {name} again{before}")
     if outcome.refused:
         for line in outcome.refused[:5]:
             warn(line)
@@ -251,4 +252,4 @@ def drop(topic: Topic, up_to: int | None, yes: bool, note: str | None, as_json: 
     if as_json:
         print_json({"dropped": count})
     else:
-        click.echo(f"deleted {counted(count, 'dead letter')} of {letters.name}")
+        say(f"deleted {counted(count, 'dead letter')} of {letters.name}")

@@ -14,9 +14,10 @@ import click
 from highwater.api.command.actions import recorded
 from highwater.api.command.command import Command, CommandFailedError, json_option
 from highwater.api.command.connection import stack_settings
-from highwater.api.command.terminal import confirm, print_json, printable
+from highwater.api.command.terminal import confirm, print_json, say
 from highwater.api.dead_letters.cli_letters import LETTER_TOPIC, NOTE, box_of, handler_of, json_text, name_of
 from highwater.schemas.topics import TOPICS, Topic
+from highwater.streams.printable import printable
 
 if TYPE_CHECKING:
     from highwater.api.dead_letters.letter import Letter, Replacement
@@ -92,7 +93,7 @@ def edit(
         now_at = None if position is None else str(position)
         print_json({"letter": str(letter.position), "position": now_at, "changes": changes})
     else:
-        click.echo("nothing was sent (--dry-run)" if position is None else f"sent as {position}")
+        say("nothing was sent (--dry-run)" if position is None else f"sent as {position}")
 
 
 async def _send_edited(
@@ -165,11 +166,9 @@ def _from_editor(before: Mapping[str, Any]) -> Any:
 
 def _print_changes(replacement: Replacement) -> None:
     if not replacement.changes:
-        click.echo("no field changes")
+        say("no field changes")
     for change in replacement.changes:
-        click.echo(
-            printable(f"{change.field:<16}{json_text(_shown(change.before))} → {json_text(_shown(change.after))}")
-        )
+        say(printable(f"{change.field:<16}{json_text(_shown(change.before))} → {json_text(_shown(change.after))}"))
 
 
 def _shown(value: Any) -> Any:

@@ -14,7 +14,7 @@ import click
 from highwater.api.command.actions import recorded
 from highwater.api.command.command import Command, CommandFailedError, json_option
 from highwater.api.command.connection import database, kafka_client, stack_settings
-from highwater.api.command.terminal import print_json
+from highwater.api.command.terminal import print_json, say
 from highwater.api.dead_letters.cli_letters import LETTER_TOPIC
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, Topic
 
@@ -56,13 +56,9 @@ def park(group: str, topic: Topic, partition: int, wait_seconds: float, as_json:
         return
     place = f"{name}/{partition}"
     if parked.is_done:
-        click.echo(
-            f"{group} has passed {place} up to offset {parked.until} and continues; see `highwater dlq list {name}`"
-        )
+        say(f"{group} has passed {place} up to offset {parked.until} and continues; see `highwater dlq list {name}`")
     else:
-        click.echo(
-            f"{group} resumes {place} from offset {parked.next}; up to {parked.until} bad events are dead-lettered"
-        )
+        say(f"{group} resumes {place} from offset {parked.next}; up to {parked.until} bad events are dead-lettered")
 
 
 async def _park(settings: Settings, group: str, place: tuple[str, int], wait_seconds: float) -> Parked:

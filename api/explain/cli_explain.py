@@ -10,7 +10,8 @@ import click
 
 from highwater.api.command.command import CommandFailedError, Group, json_option
 from highwater.api.command.connection import database, kafka_client, own_settings, stack_settings
-from highwater.api.command.terminal import print_json, printable
+from highwater.api.command.terminal import print_json
+from highwater.streams.printable import printable
 
 if TYPE_CHECKING:
     from highwater.connectors.explain.explaining import Explainer

@@ -15,7 +15,7 @@ import click
 
 from highwater.api.command.command import FAILED, Command, CommandFailedError, json_option
 from highwater.api.command.connection import database, kafka_client, own_settings, stack_settings
-from highwater.api.command.terminal import print_json, print_table, warn
+from highwater.api.command.terminal import print_json, print_table, say, warn
 from highwater.api.command.times import TimeOption, at_ms
 from highwater.streams.wording import agreed, counted
 
@@ -278,7 +278,7 @@ def _print(document: dict[str, Any]) -> None:
     columns += ["USD"] if has_price else []
     print_table(columns, rows, right=columns[1:])
     first, check = document["policies"][0], document["live_check"]
-    click.echo(
+    say(
         f"\n{counted(first['users'], 'user')} over {first['days']:,.1f} days; "
         f"{counted(first['insights_served'], 'insight')} served (live)"
     )
@@ -286,7 +286,7 @@ def _print(document: dict[str, Any]) -> None:
         order = f", {check['reordered']} by another order of arrival" if check["reordered"] else ""
         if check["other_policy"]:
             order += f"; {check['other_policy']:,} were made by another policy than the one that is live now"
-        click.echo(f"live: {check['same']:,} of {check['recorded']:,} recorded requests repeated{order}")
+        say(f"live: {check['same']:,} of {check['recorded']:,} recorded requests repeated{order}")
 
 
 def _duration(seconds: float | None) -> str:

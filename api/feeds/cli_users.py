@@ -9,7 +9,8 @@ import click
 
 from highwater.api.command.client import ask_api, ask_pages, path_segment
 from highwater.api.command.command import Group, json_option
-from highwater.api.command.terminal import print_json, print_result, print_table, printable
+from highwater.api.command.terminal import print_json, print_result, print_table, say
+from highwater.streams.printable import printable
 from highwater.streams.wording import counted
 
 
@@ -47,7 +48,7 @@ def subscriptions(user: str, limit: int, as_json: bool) -> None:
         print_json({"user_id": user, "channels": channels})
     else:
         for channel in channels:
-            click.echo(printable(channel))
+            say(printable(channel))
 
 
 @users.command()
@@ -70,12 +71,12 @@ def pending(user: str, as_json: bool) -> None:
         print_json(document)
     else:
         if document.get("delayed"):
-            click.echo(printable(delay_line(document["delayed"])) + "\n")
-        click.echo(verdict(document) + "\n")
+            say(printable(delay_line(document["delayed"])) + "\n")
+        say(verdict(document) + "\n")
         print_table(("", ""), [(name, value) for name, value in document.items() if isinstance(value, str | int)])
         waiting = [(channel, count) for channel, count in document["by_channel"].items() if count]
         if waiting:
-            click.echo()
+            say()
             print_table(("channel", "pending"), waiting, right=("pending",))
 
 
@@ -135,7 +136,7 @@ def _change_subscriptions(method: str, user: str, channels: Sequence[str], *, as
     if as_json:
         print_json({"positions": positions})
     else:
-        click.echo("\n".join(positions))
+        say("\n".join(positions))
 
 
 def _path(user: str) -> str:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import click
 
 from highwater.api.command.command import DONE, FAILED, Command, CommandFailedError, json_option
-from highwater.api.command.terminal import print_json, print_table, printable, warn
+from highwater.api.command.terminal import print_json, print_table, say, warn
+from highwater.streams.printable import printable
 from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
@@ -142,10 +143,10 @@ def _second(settings: Settings) -> contextlib.AbstractContextManager[str]:
 def _print(verdict: Verdict, left: Left | None) -> None:
     print_table(["check", "compared"], [(name, f"{n:,}") for name, n in verdict.compared.items()], right=["compared"])
     for violation in verdict.violations:
-        click.echo(printable(str(violation)))
+        say(printable(str(violation)))
     if verdict.count > len(verdict.violations):
-        click.echo(f"{verdict.count - len(verdict.violations):,} more violations are not shown")
+        say(f"{verdict.count - len(verdict.violations):,} more violations are not shown")
     if left is not None:
-        click.echo(f"stored: {', '.join(f'{count:,} {name}' for name, count in left.stored.items())}")
+        say(f"stored: {', '.join(f'{count:,} {name}' for name, count in left.stored.items())}")
     outcomes = ", ".join(f"{count:,} {name}" for name, count in verdict.operations.items())
-    click.echo(f"operations: {outcomes}; {counted(verdict.count, 'violation')}")
+    say(f"operations: {outcomes}; {counted(verdict.count, 'violation')}")

@@ -17,8 +17,9 @@ from highwater.api.command.command import FAILED, INTERRUPTED, CommandFailedErro
 from highwater.api.command.connection import database as open_database
 from highwater.api.command.connection import own_settings, stack_settings
 from highwater.api.command.restarts import ask_restarts, restart_options, show_restarts
-from highwater.api.command.terminal import print_json, print_list, print_result, print_table, printable, progress, warn
+from highwater.api.command.terminal import print_json, print_list, print_result, print_table, progress, say, warn
 from highwater.streams.jobs.states import JobStatus, Kind
+from highwater.streams.printable import printable
 
 if TYPE_CHECKING:
     import httpx
@@ -387,7 +388,7 @@ def _show(event: ServerSentEvent, bar: Bar, *, as_json: bool) -> None:
     elif not sys.stdout.isatty():
         said = (document.get(name) for name in ("event_type", "slide_number", "slide_title", "error_message"))
         line = " ".join(str(part) for part in said if part is not None)
-        click.echo(printable(f"{document.get('progress_pct', '')}% {line}"))
+        say(printable(f"{document.get('progress_pct', '')}% {line}"))
 
 
 def _events(client: httpx.Client, job_id: str, positions: str | None, after: str | None) -> Iterator[ServerSentEvent]:

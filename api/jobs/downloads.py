@@ -18,6 +18,7 @@ import httpx
 
 from highwater.api.command.client import check
 from highwater.api.command.command import CommandFailedError
+from highwater.api.command.terminal import output_file
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.jobs.file_names import check_file_name, name_in, name_of_digest
 
@@ -45,7 +46,7 @@ def save(
             answer.read()
             check(answer)
         if output == STANDARD_OUTPUT:
-            _copied(answer, sys.stdout.buffer, sha256)
+            _copied(answer, output_file(), sha256)
             sys.stdout.buffer.flush()
             return None
         place = output or Path(_name_of(answer, sha256))

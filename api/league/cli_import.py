@@ -19,7 +19,7 @@ import click
 
 from highwater.api.command.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
-from highwater.api.command.terminal import print_json, progress, warn
+from highwater.api.command.terminal import print_json, progress, say, warn
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.wording import counted
 
@@ -156,11 +156,9 @@ def _conclude(season: str, found: Season, published: Published, *, as_json: bool
         warn(f"interrupted: {counted(scheduled, 'match', 'matches')} and {counted(finalized, 'result')} were published")
     else:
         rejections = f", {rejected:,} rejected" if rejected else ""
-        click.echo(
-            f"imported {season}: {counted(scheduled, 'match', 'matches')}, {counted(finalized, 'result')}{rejections}"
-        )
+        say(f"imported {season}: {counted(scheduled, 'match', 'matches')}, {counted(finalized, 'result')}{rejections}")
         for position in published.positions:
-            click.echo(f"  {position}")
+            say(f"  {position}")
     if published.is_interrupted:
         click.get_current_context().exit(INTERRUPTED)
     if rejected:

@@ -15,7 +15,8 @@ import click
 from highwater.api.command.client import api_client, detail_of, key_for, request
 from highwater.api.command.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
 from highwater.api.command.connection import own_settings
-from highwater.api.command.terminal import print_json, printable, warn
+from highwater.api.command.terminal import print_json, say, warn
+from highwater.streams.printable import printable
 
 if TYPE_CHECKING:
     import httpx
@@ -56,7 +57,7 @@ def ask(user: str, question: str, timeout_seconds: float, organization: str | No
     if as_json:
         print_json(document)
     elif document["status"] == "completed":
-        click.echo("\n".join(printable(line) for line in document["answer"].splitlines()))
+        say("\n".join(printable(line) for line in document["answer"].splitlines()))
     else:
         raise CommandFailedError(f"request {request_id} failed: {printable(document['error'])}")
     if document["status"] != "completed":

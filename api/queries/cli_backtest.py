@@ -14,8 +14,9 @@ import click
 
 from highwater.api.command.command import FAILED, Command, CommandFailedError, json_option
 from highwater.api.command.connection import database, stack_settings
-from highwater.api.command.terminal import print_json, print_table, printable, progress, warn
+from highwater.api.command.terminal import print_json, print_table, progress, say, warn
 from highwater.api.command.times import TimeOption, at_ms
+from highwater.streams.printable import printable
 from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def _print(document: dict[str, Any]) -> None:
     ]
     columns = ["answers", "without a source", "tokens", "USD"]
     print_table(columns, rows, right=columns[1:])
-    click.echo(
+    say(
         f"\n{found['changed']:,} of {found['replayed']:,} answers change; {counted(found['sources_lost'], 'citation')} lost,"
         f" {found['sources_added']:,} added; {len(document['queries']):,} of"
         f" {counted(document['recorded'], 'recorded query was', 'recorded queries were')} answered again"
@@ -189,15 +190,15 @@ def _print_query(one: dict[str, Any]) -> None:
     from highwater.streams.letters import cut_to
 
     query = cut_to(" ".join(one["query"].split()), _QUERY_CHARACTERS_MAX)
-    click.echo(f"{one['asked_at']} {one['request_id']}\n  {printable(query)}")
+    say(f"{one['asked_at']} {one['request_id']}\n  {printable(query)}")
     if one["error"]:
-        click.echo(f"  failed: {printable(one['error'])}\n")
+        say(f"  failed: {printable(one['error'])}\n")
         return
     for line in one["lines"]:
-        click.echo(f"  {printable(line)}")
+        say(f"  {printable(line)}")
     for name, said in (("sources_lost", "sources lost"), ("sources_added", "sources added")):
         if one[name]:
-            click.echo(f"  {said}: {printable(', '.join(one[name]))}")
+            say(f"  {said}: {printable(', '.join(one[name]))}")
     before, after = one["recorded"], one["replayed"]
     models = printable(" to ".join(dict.fromkeys((before["model"], after["model"]))))
-    click.echo(f"  tokens {before['tokens']:,} to {after['tokens']:,} ({models})\n")
+    say(f"  tokens {before['tokens']:,} to {after['tokens']:,} ({models})\n")

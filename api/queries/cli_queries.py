@@ -10,7 +10,7 @@ import click
 from highwater.api.command.client import ask_api, ask_pages, path_segment
 from highwater.api.command.command import Group, json_option
 from highwater.api.command.restarts import ask_restarts, restart_options, show_restarts
-from highwater.api.command.terminal import print_json, print_list, print_result, print_table, warn
+from highwater.api.command.terminal import print_json, print_list, print_result, print_table, say, warn
 from highwater.streams.queries.restarts import ANSWERING
 from highwater.streams.queries.states import Stage
 from highwater.streams.wording import agreed, counted
@@ -60,7 +60,7 @@ def show(request_id: str, as_json: bool) -> None:
     calls = [{"stage": stage["stage"], **call} for stage in document["stages"] for call in stage["attempts"]]
     for rows, columns in ((document["stages"], _STAGE), (calls, _CALL), (document["events"], _EVENT)):
         if rows:
-            click.echo()
+            say()
             print_table(columns, [["" if row[one] is None else row[one] for one in columns] for row in rows])
 
 
@@ -120,7 +120,7 @@ def restart_failed(
     if as_json:
         return
     if found["queries"]:
-        click.echo(f"{counted(found['stages_left'], 'stage')}{expected_text(found)}")
+        say(f"{counted(found['stages_left'], 'stage')}{expected_text(found)}")
     for one in found["refusals"]:
         warn(
             f"highwater: {counted(one['queries'], 'query', 'queries')} of {one['organization_id']} "

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from highwater.api.command.command import DONE, FAILED, Command, json_option
-from highwater.api.command.terminal import print_json, print_table, printable, progress
+from highwater.api.command.terminal import print_json, print_table, progress, say
+from highwater.streams.printable import printable
 from highwater.streams.wording import counted
 
 _SEEDS = 100
@@ -53,10 +54,10 @@ def simulate(ctx: click.Context, seeds: int, first: int, names: tuple[str, ...],
         print_table(["scenario", "runs", "checked steps"], rows, right=["checked steps"])
         for one in failed:
             for problem in one.problems[:_PROBLEMS_SHOWN]:
-                click.echo(printable(f"{one.scenario}, seed {one.seed}: {problem}"))
-            click.echo(f"again: highwater simulate --only {one.scenario} --first {one.seed} --seeds 1")
+                say(printable(f"{one.scenario}, seed {one.seed}: {problem}"))
+            say(f"again: highwater simulate --only {one.scenario} --first {one.seed} --seeds 1")
         last = first + seeds - 1
-        click.echo(f"seeds {first} to {last}: {counted(len(failed), 'failure')}")
+        say(f"seeds {first} to {last}: {counted(len(failed), 'failure')}")
     ctx.exit(FAILED if failed else DONE)
 
 

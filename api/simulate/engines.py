@@ -177,7 +177,11 @@ class Works(Generic[WorkT, ChangeT]):
                 row for row in self._table.rows.values()
                 if row.worker is not None and (row.worker in dead or (row.lease_until_ms or 0) <= now_ms)
             ]  # fmt: skip
-            stored = [self._table.store(self._product._given_back(row, now_ms)) for row in lost[:most]]
+            causes = self._product._causes(lost[:most])
+            stored = [
+                self._table.store(self._product._given_back(row, now_ms, is_cause=row.id in causes))
+                for row in lost[:most]
+            ]
             return [work for work in stored if work is not None]
 
         found: list[WorkT] = await self.asked(give_back)

@@ -45,7 +45,7 @@ def blocks_of(raw: bytes, media_type: str, *, keeps_all: bool = False) -> list[B
 
 
 def is_plain(raw: bytes) -> bool:
-    """Return whether a document is text that needs no library and takes only linear time to read."""
+    """Return whether a document is text, which needs no library to be read."""
     return _PDF not in raw[:_PDF_WITHIN] and not raw.startswith(_ZIP)
 
 

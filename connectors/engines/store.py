@@ -105,7 +105,9 @@ class WorkStore(ABC, Generic[WorkT, ChangeT]):
         async with transaction(self._pool) as tx:
             texts = self._statements
             rows = await tx.fetch(texts.lost, list(dead), now_ms, most, *texts.of_kind)
-            changes = [self._given_back(self._work_of(row), now_ms) for row in rows]
+            lost = list(map(self._work_of, rows))
+            causes = self._causes(lost)
+            changes = [self._given_back(work, now_ms, is_cause=work.id in causes) for work in lost]
             await self._stored(tx, changes)
         return [change.after for change in changes]
 
@@ -153,8 +155,12 @@ class WorkStore(ABC, Generic[WorkT, ChangeT]):
         """Return the work in a row of `lost` or `of_worker`."""
 
     @abstractmethod
-    def _given_back(self, work: WorkT, now_ms: int) -> ChangeT:
-        """Return the change of work that was lost."""
+    def _given_back(self, work: WorkT, now_ms: int, *, is_cause: bool = True) -> ChangeT:
+        """Return the change of work that was lost. `is_cause`: it may have ended its worker, which is counted."""
+
+    def _causes(self, lost: Sequence[WorkT]) -> frozenset[str]:
+        """Return the ids of the work that may have ended its worker."""
+        return frozenset(work.id for work in lost)
 
     @abstractmethod
     def _handed_over(self, work: WorkT, now_ms: int) -> ChangeT:

@@ -1,7 +1,8 @@
 """The engine of jobs: their steps, and what is stored with each.
 
 Invariant: each step is stored with its checkpoint before the next begins, so that the worker that takes over continues
-after it and repeats nothing (R2.15). The rest is the same for runs of queries: `connectors/engines/engine.py`.
+after it and repeats nothing (R2.15). A step is counted before anything of it is read: one that ends its worker three times
+ends its job, and no other job. The rest is the same for runs of queries: `connectors/engines/engine.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from highwater.connectors.engines.changes import Call
 from highwater.connectors.engines.engine import MESSAGE_CHARACTERS_MAX, Engine
 from highwater.connectors.jobs.steps import Ask, Done, Step, Steps, Wait
 from highwater.connectors.jobs.store import Change, Jobs
+from highwater.connectors.jobs.turns import Turns
 from highwater.connectors.models.calls import ChatCall
 from highwater.connectors.models.recorded_calls import ModelCalls
 from highwater.connectors.waiting import retry_until_available
@@ -20,7 +22,7 @@ from highwater.schemas.errors import HighwaterError
 from highwater.streams.clock import Clock
 from highwater.streams.engines.work import begun
 from highwater.streams.jobs.approval import awaiting_approval, overdue_text
-from highwater.streams.jobs.jobs import Job, failed, finished, stepped
+from highwater.streams.jobs.jobs import Job, failed, finished, step_begun, stepped
 from highwater.streams.jobs.progress import ERROR, ProgressReport, done_report
 from highwater.streams.jobs.states import JobStatus
 from highwater.streams.models.answers import clean_text
@@ -45,9 +47,12 @@ class JobEngine(Engine[Job, Change]):
         worker: int,
         lease_ms: int,
         slots: int,
+        turns: Turns | None = None,
     ) -> None:
+        """`turns`: those of all engines of the process; None: it has no other."""
         super().__init__(jobs, calls, clock, worker=worker, lease_ms=lease_ms, slots=slots)
         self._steps = steps
+        self._turns = turns or Turns()
 
     def step_label(self, work: Job) -> str:
         """Return the kind of the job."""
@@ -61,8 +66,10 @@ class JobEngine(Engine[Job, Change]):
 
     async def _step(self, work: Job) -> Job:
         """Do one step, or one attempt of it, and return the job as it was stored after it."""
-        job = work
-        following = await retry_until_available(lambda: self._steps.next(job))
+        async with self._turns.begun(is_alone=work.begun > 0):
+            begun = await self._store(self._moved(work, step_begun(work)))
+            following = await retry_until_available(lambda: self._steps.next(begun))
+        job = replace(begun, begun=0)
         if isinstance(following, Ask):
             return await self._ask(job, following)
         if isinstance(following, Step):

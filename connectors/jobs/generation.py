@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 
 import asyncpg
 
-from highwater.connectors.documents.formats import is_plain, text_of
+from highwater.connectors.documents.formats import is_plain
 from highwater.connectors.documents.reading import Chunked, DocumentReader
 from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.kept_decks import kept_deck
@@ -33,7 +33,6 @@ from highwater.connectors.retrieval.insights import SHARE_MIN, InsightSearch
 from highwater.connectors.retrieval.results import Result
 from highwater.streams.clock import Clock, to_datetime
 from highwater.streams.documents.decoding import UnreadableDocumentError
-from highwater.streams.documents.structure import markdown_blocks
 from highwater.streams.jobs.approval import is_approved
 from highwater.streams.jobs.args import GenerationArgs, parse_args
 from highwater.streams.jobs.decks import (
@@ -317,13 +316,20 @@ class GenerationSteps:
             if blob.media_type.partition(";")[0].strip().lower() in _PLAIN:
                 raw = await self._beginning(blob, bytes_max)
                 if is_plain(raw):
-                    return await asyncio.to_thread(_of_text, blob, raw)
+                    return await self._of_text(blob, raw)
             chunked = await self._reader.read(blobs.read(self._pool, blob), blob.media_type)
         except UnreadableDocumentError as error:
             raise JobFailedError(f"the source document {blob.sha256} cannot be read: {error}") from error
         with contextlib.closing(chunked):
             sections = _sections(chunked, bytes_max)
             return await asyncio.to_thread(passages_of_sections, blob.sha256, sections, name=blob.file_name)
+
+    async def _of_text(self, blob: blobs.Blob, raw: bytes) -> list[Passage]:
+        blocks = await self._reader.blocks(raw, blob.media_type, is_cut=len(raw) < blob.size_bytes)
+        passages = await asyncio.to_thread(passages_of_blocks, blob.sha256, blocks, name=blob.file_name)
+        if not passages:
+            raise UnreadableDocumentError("it has no text")
+        return passages
 
     async def _beginning(self, blob: blobs.Blob, bytes_max: int) -> bytes:
         raw = bytearray()
@@ -351,14 +357,6 @@ def _sections(chunked: Chunked, bytes_max: int) -> Iterator[tuple[str, str]]:
         for chunk in part:
             yield clean_text(chunk.title or ""), clean_text(chunk.content)
             bytes_max -= len(chunk.content)
-
-
-def _of_text(blob: blobs.Blob, raw: bytes) -> list[Passage]:
-    text = text_of(raw, blob.media_type, is_cut=len(raw) < blob.size_bytes)
-    passages = passages_of_blocks(blob.sha256, markdown_blocks(text), name=blob.file_name)
-    if not passages:
-        raise UnreadableDocumentError("it has no text")
-    return passages
 
 
 def _checkpoint(outline: Outline, slides: Sequence[Any]) -> dict[str, Any]:

@@ -84,18 +84,19 @@ SET status = m.status, epoch = m.epoch, worker = m.worker, attempt = m.attempt, 
     checkpoint = CASE WHEN m.is_saved THEN m.checkpoint::jsonb ELSE j.checkpoint END,
     result = COALESCE(m.result::jsonb, j.result), tokens = m.tokens, cost_usd = m.cost_usd,
     cost_cents = COALESCE(m.cost_cents, j.cost_cents), error = m.error, caused_by = m.caused_by, updated_at = m.updated_at,
-    completed_at = m.completed_at, approval_until_ms = m.approval_until_ms
+    completed_at = m.completed_at, approval_until_ms = m.approval_until_ms, begun = m.begun
 FROM unnest(
     $1::uuid[], $2::text[], $3::bigint[],
     $4::text[], $5::bigint[], $6::int[], $7::int[], $8::int[], $9::int[], $10::bigint[], $11::bigint[], $12::bigint[],
     $13::int[], $14::int[], $15::int[], $16::boolean[], $17::text[], $18::text[], $19::bigint[], $20::numeric[],
     $21::bigint[], $22::text[], $23::text[], $24::timestamptz[], $25::timestamptz[], $26::int[],
-    $27::bigint[]
+    $27::bigint[], $28::int[]
 ) AS m (
     job_id, held_status, held_epoch,
     status, epoch, worker, attempt, unusable, returns, lease_until_ms, due_ms, seq,
     progress_pct, steps_done, steps_total, is_saved, checkpoint, result, tokens, cost_usd,
-    cost_cents, error, caused_by, updated_at, completed_at, attempts_before, approval_until_ms)
+    cost_cents, error, caused_by, updated_at, completed_at, attempts_before, approval_until_ms,
+    begun)
 WHERE j.job_id = m.job_id AND j.status = m.held_status AND j.epoch = m.held_epoch
 RETURNING j.job_id::text
 

@@ -32,7 +32,17 @@ from highwater.schemas.topic_names import EventT, TopicName
 from highwater.streams.clock import to_datetime
 from highwater.streams.engines.work import RETURNS_MAX, resumed
 from highwater.streams.jobs.args import parse_args
-from highwater.streams.jobs.jobs import Job, cents, expired, failed, is_expired, request_event, returned, taken
+from highwater.streams.jobs.jobs import (
+    BEGUN_MAX,
+    Job,
+    cents,
+    expired,
+    failed,
+    is_expired,
+    request_event,
+    returned,
+    taken,
+)
 from highwater.streams.jobs.progress import ERROR, JOB_STARTED, ProgressReport, checkpoint_event, progress_events
 from highwater.streams.jobs.states import ENDED, REQUESTED, JobStatus, Kind
 from highwater.streams.telemetry import JOBS_WAITING
@@ -119,6 +129,7 @@ def job_of(row: Row) -> Job:
         args=row["args"],
         status=JobStatus(row["status"]),
         attempts_before=row["attempts_before"],
+        begun=row["begun"],
         approval_until_ms=row["approval_until_ms"],
         expires_ms=row["expires_ms"],
         seq=row["seq"],
@@ -191,11 +202,16 @@ class Jobs(WorkStore[Job, Change]):
     def _work_of(self, row: Row) -> Job:
         return job_of(row)
 
-    def _given_back(self, work: Job, now_ms: int) -> Change:
-        return _given_back(work, now_ms)
+    def _given_back(self, work: Job, now_ms: int, *, is_cause: bool = True) -> Change:
+        return _given_back(work, now_ms, is_cause=is_cause)
+
+    def _causes(self, lost: Sequence[Job]) -> frozenset[str]:
+        """Return the jobs that may have ended their worker: those whose step it had begun, else all that it held."""
+        begun = {job.worker for job in lost if job.begun}
+        return frozenset(job.id for job in lost if job.begun or job.worker not in begun)
 
     def _handed_over(self, work: Job, now_ms: int) -> Change:
-        return _asked_again(work, now_ms, is_counted=False)
+        return _asked_again(replace(work, begun=max(0, work.begun - 1)), now_ms, is_counted=False)
 
 
 async def store_changes(
@@ -256,11 +272,11 @@ def _expired(job: Job, now_ms: int) -> Change:
     return Change(job, after, now_ms, (ProgressReport(ERROR, error_message=after.error),))
 
 
-def _given_back(job: Job, now_ms: int) -> Change:
+def _given_back(job: Job, now_ms: int, *, is_cause: bool) -> Change:
     """Return the job to be requested again, or failed if that has happened too often."""
-    if job.returns < RETURNS_MAX:
-        return _asked_again(job, now_ms, is_counted=True)
-    error = f"its worker ended or went silent {job.returns + 1} times"
+    if job.begun < BEGUN_MAX and (job.returns < RETURNS_MAX or not is_cause):
+        return _asked_again(job, now_ms, is_counted=is_cause)
+    error = f"its worker ended or went silent {max(job.begun, job.returns + 1)} times"
     return Change(job, failed(job, error, now_ms), now_ms, (ProgressReport(ERROR, error_message=error),))
 
 
@@ -319,6 +335,7 @@ def _row(change: Change) -> tuple[Any, ...]:
         None if job.completed_ms is None else to_datetime(job.completed_ms),
         job.attempts_before,
         job.approval_until_ms,
+        job.begun,
     )
 
 

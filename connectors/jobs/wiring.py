@@ -18,6 +18,7 @@ from highwater.connectors.jobs.sink_usage import UsageSink
 from highwater.connectors.jobs.sink_views import ViewsSink
 from highwater.connectors.jobs.steps import Steps
 from highwater.connectors.jobs.store import Jobs
+from highwater.connectors.jobs.turns import Turns
 from highwater.connectors.jobs.views import ViewDeltas
 from highwater.connectors.jobs.worker_jobs import JobCommands
 from highwater.connectors.kafka.consumer import BatchConsumer
@@ -87,9 +88,14 @@ def _worker(w: Wiring, kind: Kind, pool: Pool, steps: Steps, calls: ModelCalls |
     jobs = Jobs(pool, context.codec, kind, begun_max=s.job_concurrency_per_organization)
     lease_ms = int(s.job_lease_seconds * 1000)
     clock = LeaseClock(context.clock)
-    engine = JobEngine(jobs, steps, calls, clock, worker=fresh_number(), lease_ms=lease_ms, slots=s.job_concurrency)
+    slots = s.job_concurrency
+    engine = JobEngine(jobs, steps, calls, clock, worker=fresh_number(), lease_ms=lease_ms, slots=slots, turns=_TURNS)
     watch = Watch(w.database(), jobs, engine, clock)
     return WithWatch(BatchConsumer(JobCommands(engine, kind), context), watch.run)
+
+
+# A step that ends the process ends the engines of all kinds in it.
+_TURNS = Turns()
 
 
 async def _progress(w: Wiring) -> Connector:

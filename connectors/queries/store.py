@@ -92,7 +92,7 @@ class Runs(WorkStore[Run, Change]):
     def _work_of(self, row: Row) -> Run:
         return run_of(row)
 
-    def _given_back(self, work: Run, now_ms: int) -> Change:
+    def _given_back(self, work: Run, now_ms: int, *, is_cause: bool = True) -> Change:
         return _given_back(work, now_ms)
 
     def _handed_over(self, work: Run, now_ms: int) -> Change:

@@ -17,7 +17,7 @@ FORMS = "an offset (1200), PARTITION/OFFSET, a time (2026-01-31T12:00Z), an age 
 
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _AGE = re.compile(r"-?(?:\d{1,9}(?:ms|[smhdw]))+", re.ASCII)
-_AGE_PART = re.compile(r"(\d+)(ms|[smhdw])")
+_AGE_PART = re.compile(r"(\d{1,9})(ms|[smhdw])")
 _OFFSET = re.compile(r"\d{1,18}", re.ASCII)
 _PLACE = re.compile(r"(?:(?P<topic>[a-zA-Z0-9._-]{1,249})/)?(?P<partition>\d{1,6})/(?P<offset>\d{1,18})", re.ASCII)
 

@@ -24,7 +24,7 @@ from highwater.streams.chunks.scoring import LENGTH_SHARE, saturation_of, word_w
 WORDS_MAX = 32
 # Names of a question that count as a whole; a question has one or two. Longer ones are addresses of pages, or data.
 _NAMES_MAX, _NAME_PARTS_MAX, _NAME_CHARACTERS_MAX = 8, 8, 64
-_NAME = re.compile(r"[^\W_]+(?:[._/:@#+-]{1,2}[^\W_]+)+")
+_NAME = re.compile(r"(?<![^\W_])[^\W_]+(?:[._/:@#+-]{1,2}[^\W_]+)+")
 _PART = re.compile(r"[^\W_]+")
 _NUMBER = re.compile(r"\d")
 # Chunks that have all parts of a name are read up to this number to count those that have the whole: some 2 us each. If

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from highwater.connectors.documents.formats import blocks_of, is_plain, text_blocks
 from highwater.connectors.documents.reading import DocumentReader
 from highwater.schemas.chunks import ChunkSubmitted, IngestFinished
 from highwater.schemas.errors import InvalidEventError
@@ -25,15 +24,12 @@ from highwater.streams.checks import TS_MS_MAX, TS_MS_MIN
 from highwater.streams.chunks.identity import check_key_part
 from highwater.streams.chunks.validation import check_chunks_event
 from highwater.streams.clock import Clock
-from highwater.streams.documents.chunking import Chunk, below, cut, kept, left_out_of
+from highwater.streams.documents.chunking import Chunk
 from highwater.streams.documents.decoding import UnreadableDocumentError, clean
-from highwater.streams.models.tokens import count_tokens
 
 CHUNK_SUBMITTED, INGEST_FINISHED = "chunks.chunk-submitted", "chunks.ingest-finished"
 # Larger files are not documents, and each is held in memory while it is read.
 DOCUMENT_BYTES_MAX = 64 << 20
-# A text of this length is cut in a tenth of a second; starting a process for it would take longer.
-_OWN_BYTES_MAX = 1 << 20
 # Documents read ahead while one is processed: the reader works on two at once, and their order stays.
 _AHEAD = 4
 # Chunks read from a document's file at once.
@@ -331,17 +327,18 @@ async def cut_all(
 ) -> AsyncGenerator[Whole | Piece | Fault, None]:
     """Yield documents with their chunks, in order; a few are read concurrently. `keeps_all`: nothing is left out."""
     ahead: deque[asyncio.Task[Whole | Piece | Fault]] = deque()
-    try:
-        async for item in items:
-            ahead.append(asyncio.ensure_future(_cut(item, reader, keeps_all=keeps_all)))
-            if len(ahead) > _AHEAD:
+    async with reader:
+        try:
+            async for item in items:
+                ahead.append(asyncio.ensure_future(_cut(item, reader, keeps_all=keeps_all)))
+                if len(ahead) > _AHEAD:
+                    yield await ahead.popleft()
+            while ahead:
                 yield await ahead.popleft()
-        while ahead:
-            yield await ahead.popleft()
-    finally:
-        for task in ahead:
-            task.cancel()
-        await asyncio.gather(*ahead, return_exceptions=True)
+        finally:
+            for task in ahead:
+                task.cancel()
+            await asyncio.gather(*ahead, return_exceptions=True)
 
 
 async def _cut(item: Item, reader: DocumentReader, *, keeps_all: bool) -> Whole | Piece | Fault:
@@ -357,31 +354,16 @@ async def _cut(item: Item, reader: DocumentReader, *, keeps_all: bool) -> Whole 
 async def _whole(found: SourceDocument, reader: DocumentReader, *, keeps_all: bool) -> Whole:
     if len(found.raw) > DOCUMENT_BYTES_MAX:
         raise UnreadableDocumentError(f"it is larger than {DOCUMENT_BYTES_MAX >> 20} MiB")
-    if not found.raw.strip():
-        blocks = []
-    elif isinstance(found.raw, str):
-        blocks = text_blocks(clean(found.raw), found.media_type)
-        blocks = kept(blocks) if keeps_all else blocks
-    elif is_plain(found.raw) and len(found.raw) <= _OWN_BYTES_MAX:
-        blocks = blocks_of(found.raw, found.media_type, keeps_all=keeps_all)
-    else:
-        return await _read(found, found.raw, reader, keeps_all=keeps_all)
-    return Whole(found, cut(below(_title(found), blocks), count_tokens), left_out_of(blocks))
+    raw = found.raw if found.raw.strip() else ""
+    with contextlib.closing(
+        await reader.read(raw, found.media_type, title=_title(found), keeps_all=keeps_all)
+    ) as chunked:
+        chunks = [chunk for first in range(0, chunked.count, _PART) for chunk in chunked.part(first, _PART)]
+        return Whole(found, chunks, chunked.parts_left_out(sum(chunked.left_out.values())))
 
 
 def _title(found: SourceDocument) -> str:
     return " ".join(clean(found.title or "").split())
-
-
-async def _read(found: SourceDocument, raw: bytes, reader: DocumentReader, *, keeps_all: bool) -> Whole:
-    async def once() -> AsyncIterator[bytes]:
-        yield raw
-
-    with contextlib.closing(
-        await reader.read(once(), found.media_type, title=_title(found), keeps_all=keeps_all)
-    ) as chunked:
-        chunks = [chunk for first in range(0, chunked.count, _PART) for chunk in chunked.part(first, _PART)]
-        return Whole(found, chunks, chunked.parts_left_out(sum(chunked.left_out.values())))
 
 
 def time_or_none(ms: int) -> int | None:

@@ -14,7 +14,7 @@ from highwater.connectors.sql.query_task import OUT_OF_MEMORY
 
 _TABLE = re.compile(r'Table with name "?([^"\s]+)"? does not exist')
 _COLUMN = re.compile(r'(?:Referenced column|does not have a column named) "([^"]+)"')
-_NO_FUNCTION = re.compile(r"((?:\w+ )?Function) with name (\S+) does not exist!(?:\nDid you mean (.*))?")
+_NO_FUNCTION = re.compile(r"(?<!\w)((?:\w+ )?Function) with name (\S+) does not exist!(?:\nDid you mean (.*))?")
 _NEAR = re.compile(r'at or near "([^"]+)"')
 # A word that is not a limit of rows.
 _OFFSET = re.compile(r"(?<![\w.\"])offset\b(?!\s*\d)", re.IGNORECASE)

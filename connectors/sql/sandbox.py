@@ -51,7 +51,7 @@ _CONFIGURATION: Mapping[str, str] = {
     "extension_directory": "/",
 }
 # DuckDB's own would leave out all but one schema, and shows what only holds the rows; TOPICS is what ksqlDB calls them.
-_LISTS_TABLES = re.compile(r"\s*(?:show|list)\s+(?:all\s+)?(?:tables|topics)\s*;?\s*", re.IGNORECASE)
+_LISTS_TABLES = re.compile(r"\s*(?:show|list)\s+(?:all\s+)?(?:tables|topics)\s*(?:;\s*)?", re.IGNORECASE)
 _ALL_TABLES = f"""
     SELECT CASE table_schema WHEN '{SCHEMA}' THEN '"' || table_name || '"' ELSE table_schema || '.' || table_name END AS "table",
         string_agg(column_name, ', ' ORDER BY ordinal_position) AS columns
@@ -60,7 +60,7 @@ _ALL_TABLES = f"""
     UNION ALL FROM {SAME_NAMES} ORDER BY ALL
 """  # noqa: S608 - a constant
 _NO_TABLE = "Table with name"
-_EXPLAIN = re.compile(r"\s*EXPLAIN\b", re.IGNORECASE)
+_EXPLAIN = re.compile(r"(?<!\s)\s*+EXPLAIN\b", re.IGNORECASE)
 # What DuckDB raises on Ctrl-C during its own work.
 _INTERRUPTED = "Query interrupted"
 _CTRL_C = ": KeyboardInterrupt"

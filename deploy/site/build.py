@@ -49,7 +49,7 @@ NAVIGATION: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "Project",
         ("CONTRIBUTING.md", "docs/writing.md", "CHANGELOG.md", "docs/releasing.md", "docs/deprecation.md", "SECURITY.md",
-         "docs/security.md", "docs/dependencies.md", "THIRD_PARTY.md"),
+         "docs/security.md", "docs/strangers-texts.md", "docs/dependencies.md", "THIRD_PARTY.md"),
     ),
 )  # fmt: skip
 _ELSEWHERE = re.compile(r"[a-z]+:", re.IGNORECASE)

@@ -32,13 +32,16 @@ _PAGE_WORD = re.compile(
     r"\u0441\u0442\u0440\u0430\u043d\u0438\u0446\u0430|\u0441\u0442\u0440\.)|\u7b2c)\s*\Z",
     re.IGNORECASE,
 )
-_OF_PAGES = re.compile(r"\s*(?:/|of|von|de|sur|di|z|av|\u0438\u0437)\s*\d{1,5}(?=\D*\Z)", re.IGNORECASE)
+_OF_PAGES = re.compile(r"(?<!\s)\s*+(?:/|of|von|de|sur|di|z|av|\u0438\u0437)\s*\d{1,5}(?=\D*\Z)", re.IGNORECASE)
 _AROUND_NUMBER = frozenset(" \t-\u2013\u2014|\u00b7\u2022[](){}<>.~=*_")
 # The number of a section before its heading; and the letters of a heading that are compared.
 _NUMBERING = re.compile(r"\s*\d+(?:\.\d+)*[.)]?\s+(?=\S)")
 _KEY_CHARACTERS_MAX = 400
-# A word that is divided at the end of a line, and the line of its second part.
-_DIVIDED = re.compile(r"([^\W\d_]{2,})[-\u2010\u00ad]\s*\Z")
+# What divides a word at the end of a line, and the line of its second part. Only the end of a line is searched: a line may
+# be a whole document.
+_HYPHENS = ("-", "\u2010", "\u00ad")
+_WORD_CHARACTERS_MAX = 100
+_DIVIDED = re.compile(r"[^\W\d_]{2,100}\Z")
 _SECOND_PART = re.compile(r"\s*([^\W\d_]{2,})(\S*)[ \t]*")
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 # The last line of a paragraph is short: it has less than this share of the letters of a full line. A page of fewer lines
@@ -215,7 +218,7 @@ def _whole(lines: Sequence[str], words: frozenset[str]) -> Iterator[str]:
     """Yield lines; the second part of a divided word is on the line of its first part."""
     held: str | None = None
     for line in lines:
-        first = None if held is None else _DIVIDED.search(held)
+        first = None if held is None else _divided(held)
         second = _SECOND_PART.match(line)
         if held is None or first is None or second is None or not second[1][0].islower():
             if held is not None:
@@ -223,9 +226,18 @@ def _whole(lines: Sequence[str], words: frozenset[str]) -> Iterator[str]:
             held = line
             continue
         # "re-compute" keeps its hyphen where only this form of it stands elsewhere.
-        whole, compound = f"{first[1]}{second[1]}".casefold(), f"{first[1]}-{second[1]}".casefold()
-        begin = held[: first.end(1)] + ("-" if compound in words and whole not in words else "")
+        whole, compound = f"{first}{second[1]}".casefold(), f"{first}-{second[1]}".casefold()
+        begin = held.rstrip()[:-1] + ("-" if compound in words and whole not in words else "")
         yield f"{begin}{second[1]}{second[2]}"
         held = line[second.end() :]
     if held is not None:
         yield held
+
+
+def _divided(line: str) -> str | None:
+    """Return the first part of a word that is divided at the end of a line; None if there is none."""
+    text = line.rstrip()
+    if not text.endswith(_HYPHENS):
+        return None
+    word = _DIVIDED.search(text[-_WORD_CHARACTERS_MAX - 1 : -1])
+    return None if word is None else word[0]

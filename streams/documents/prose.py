@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from highwater.streams.letters import unbroken
+from highwater.streams.documents.markup import restored, without_marks
 
 # Nobody reads more columns or rows on a page; of a larger table the beginning is used.
 COLUMNS_MAX, ROWS_MAX = 8, 12
@@ -32,7 +32,7 @@ _ABBREVIATIONS = frozenset(
 )
 # A remark in brackets before the sentence that it belongs to, also after its term: "dyndep: (Available since 1.10.) Used".
 _REMARK = re.compile(r"\s*(?:[^\s:][^:\n]{0,38}:\s)?\([^()]{1,80}\)")
-_LAST_WORD = re.compile(r"[\w.]+$")
+_LAST_WORD = re.compile(r"(?<![\w.])[\w.]+$")
 _NEXT = re.compile(r"\s*(\S)")
 # No abbreviation is longer: earlier text is not read, or a long text would take quadratic time.
 _WORD_CHARACTERS = 40
@@ -42,26 +42,15 @@ _OPTION = re.compile(r"\s*(?:-\w, --?\w|--\w[\w-]*[=\s]\s*\S)")
 _HEADING_MARK = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})")
 _ROW = re.compile(r"\s*\|.*\|\s*")
-_RULE = re.compile(r"\s*\|?(?:\s*:?-+:?\s*\|)+(?:\s*:?-+:?\s*)?\|?\s*")
+# A cell of the line below the header of a table.
+_RULE_CELL = re.compile(r"\s*:?-+:?\s*")
 _QUOTE_MARK = re.compile(r"\A\s*(?:>\s?)+")
 _THEMATIC_BREAK = re.compile(r"\s*(?:[-*_]\s*){3,}")
 
-_IMAGE = re.compile(r"!\[([^\]]{0,300})\]\([^)\s]{0,2000}[^)]{0,300}\)")
-_LINK = re.compile(r"\[([^\]]{1,300})\](?:\([^)\s]{0,2000}[^)]{0,300}\)|\[[^\]]{0,100}\])")
 # A link to another place of the same site states nothing.
 _POINTER = re.compile(r"\[[^\]]{1,300}\]\((?![a-z]+:)[^)\s]{1,2000}\)\s*")
-# Code, and an escaped mark (CommonMark 2.4).
-_CODE = re.compile(r"(`{1,3})(?!`)([^`]{1,300})\1|\\([\\`*_{}\[\]()#+.!|<>~-])")
-# Around the number of a piece of code while marks are removed: private characters, which no text has a use for.
-_BEGIN, _END = "\ue000", "\ue001"
-_CODE_PLACE = re.compile(f"{_BEGIN}([0-9]+){_END}")
-_STRONG = re.compile(r"(?<![^\W_])(\*\*|__)(?=\S)([^*]{1,400}?)(?<=\S)\1(?![^\W_])")
-_EMPHASIS = re.compile(r"(?<![\w*])([*_])(?=[^\s*_])([^*_]{1,400}?)(?<=\S)\1(?![\w*])")
 # A bold heading at the beginning of a paragraph: "**Latency.** Batches linger".
 _RUN_IN = re.compile(r"\A\s*(\*\*|__)([^*_\n]{2,100}?)(?:[.:]\1|\1:)\s+(?=\S)")
-# An address in angle brackets (CommonMark 6.5), which is not a tag.
-_ADDRESS = re.compile(r"<((?:mailto:)?[\w.+-]{1,64}@[\w.-]{1,200}|[a-z][a-z+.-]{1,30}:[^\s<>]{1,2000})>", re.IGNORECASE)
-_TAG = re.compile(r"</?[A-Za-z][^<>]{0,200}>|<!--.{0,2000}?-->", re.DOTALL)
 
 
 class Table(NamedTuple):
@@ -82,7 +71,7 @@ def unmarked(text: str) -> str:
 
     Code and escaped marks stay as they are written: `<inttypes.h>` is not a tag, `**options` not emphasis.
     """
-    return _restored(*_without_marks(text))
+    return restored(*without_marks(text))
 
 
 def sentences_of(text: str) -> list[str]:
@@ -98,28 +87,8 @@ def paragraphs_of(text: str) -> list[list[str]]:
 
 
 def _sentences(part: str) -> Iterator[str]:
-    plain, codes = _without_marks(part)
-    return (_restored(sentence, codes) for sentence in _cut(plain))
-
-
-def _without_marks(text: str) -> tuple[str, list[str]]:
-    """Return a text without markup, and the pieces of code and escaped marks whose numbers stand in it."""
-    codes: list[str] = []
-
-    def set_aside(code: re.Match[str]) -> str:
-        codes.append(code[2] or code[3])
-        return f"{_BEGIN}{len(codes) - 1}{_END}"
-
-    text = _CODE.sub(set_aside, text.replace(_BEGIN, " "))
-    text = _IMAGE.sub(r"\1", text)
-    text = _LINK.sub(r"\1", text)
-    text = _TAG.sub("", _ADDRESS.sub(r"\1", text))
-    text = _STRONG.sub(r"\2", text)
-    return " ".join(unbroken(_EMPHASIS.sub(r"\2", text)).split()), codes
-
-
-def _restored(text: str, codes: list[str]) -> str:
-    return " ".join(_CODE_PLACE.sub(lambda place: codes[int(place[1])], text).split()) if codes else text
+    plain, codes = without_marks(part)
+    return (restored(sentence, codes) for sentence in _cut(plain))
 
 
 def tables_of(text: str) -> list[Table]:
@@ -143,7 +112,7 @@ def _named(name: str, cell: str) -> str:
 
 def table_lines(lines: Sequence[str]) -> list[str]:
     """Return the rows of a table in Markdown as lines without marks; the cells of one without a header stand side by side."""
-    if len(lines) < 3 or _RULE.fullmatch(lines[1]) is None:
+    if len(lines) < 3 or not _is_rule(lines[1]):
         return [" \u00b7 ".join(_cells_of(line)) for line in lines]
     header, *rows = (_cells_of(line) for line in (lines[0], *lines[2:]))
     return [row_text(header, row) for row in rows]
@@ -175,9 +144,15 @@ def _parts(text: str) -> Iterator[str]:
 def _is_no_prose(line: str) -> bool:
     return (
         not line.strip()
-        or any(one.fullmatch(line) for one in (_ROW, _RULE, _THEMATIC_BREAK))
-        or bool(_HEADING_MARK.match(line))
+        or _is_rule(line)
+        or any((_ROW.fullmatch(line), _THEMATIC_BREAK.fullmatch(line), _HEADING_MARK.match(line)))
     )
+
+
+def _is_rule(line: str) -> bool:
+    """Return whether a line is one below the header of a table: `|---|:-:|`."""
+    inner = line.strip().removeprefix("|")
+    return "|" in inner and all(map(_RULE_CELL.fullmatch, inner.removesuffix("|").split("|")))
 
 
 def _cut(text: str) -> Iterator[str]:
@@ -241,7 +216,7 @@ def _table_lines(text: str) -> Iterator[list[str]]:
 
 
 def _table(lines: list[str]) -> Table | None:
-    if len(lines) < 3 or _RULE.fullmatch(lines[1]) is None:
+    if len(lines) < 3 or not _is_rule(lines[1]):
         return None
     header, *rows = (_cells(line) for line in (lines[0], *lines[2:]))
     width = min(len(header), COLUMNS_MAX)

@@ -29,7 +29,7 @@ from highwater.streams.documents.tables import csv_block
 HEADING_SIZE_MIN = 1.15
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?")
+_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?", re.DOTALL)
 # What may be an item of a table of contents: only a link to a heading of the same document.
 _CONTENTS_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,3}[.)])\s+\[(.{1,300})\]\(#[^)\s]{0,300}\)\s*")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")

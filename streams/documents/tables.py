@@ -25,14 +25,16 @@ _SEPARATOR = re.compile(r"sep=([\t;,|:^~ ])\n")
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as a Markdown table (GFM 4.10), the first of them as its header; shorter rows get empty cells."""
+    """Return rows as a Markdown table (GFM 4.10), the first of them as its header. Shorter rows stay short, as GFM allows:
+    a table would be as long as its rows times its columns.
+    """
     width = max(map(len, rows))
-    lines = [_line(row, width) for row in rows]
+    lines = list(map(_line, rows))
     return "\n".join((lines[0], "|" + " - |" * width, *lines[1:]))
 
 
-def _line(row: Sequence[str], width: int) -> str:
-    cells = [" ".join(cell.replace("|", "\\|").split()) for cell in (*row, *[""] * (width - len(row)))]
+def _line(row: Sequence[str]) -> str:
+    cells = [" ".join(cell.replace("|", "\\|").split()) for cell in row]
     return f"| {' | '.join(cells)} |"
 
 

@@ -55,7 +55,7 @@ _FILING = re.compile(
 _SUBJECT_KINDS = frozenset(("build", "ci", "doc", "docs", "perf", "revert", "test", "tests"))
 # "...; reviewed by A and B": the signature, not the content.
 _SIGNED = re.compile(
-    r"[\s;,.(-]*\b(?:(?:patch(?:ed)?|reviewed|authored|co-authored|signed-off)[ -]by\b|reviewers?:|author:)",
+    r"(?<![\s;,.(-])[\s;,.(-]*+\b(?:(?:patch(?:ed)?|reviewed|authored|co-authored|signed-off)[ -]by\b|reviewers?:|author:)",
     re.IGNORECASE,
 )
 _EDGES = "()[]{}<>\"'`\u201c\u201d\u2018\u2019.,;:!?*#~=|\u2026-_/\\"

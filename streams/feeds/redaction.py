@@ -26,7 +26,7 @@ _MEMBERS = ("insight_ids", "confidences", "since", "arrived", "positions")
 _NEARBY = ("nearby_ids", "nearby_confidences")
 # A label is a phrase, terms beside it, and a mark that distinguishes two with one name: "Update dependency: css, theme
 # (kafka)".
-_PARTS = re.compile(r"[:,()]+(?:\s+|$)|\s+\(")
+_PARTS = re.compile(r"(?:(?<![:,()])|(?<=\s\())[:,()]++(?:\s+|$)|(?<!\s)\s++\(")
 _NUMBER = re.compile(r" \(\d+\)$")
 _TOKEN = re.compile(r"[^\W_]+")
 _CASE_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

@@ -58,9 +58,9 @@ bullets: 2 to 6 full statements that make the points, with names, numbers and da
 the source that says it; where there are sources nothing that is not in them. notes: what the speaker says, one to four sentences.
 table: only where a source has one that makes the point, else leave it out. The language of the query."""
 
-_SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s|(?<=。)|\n(?=\s*(?:[-*+]|\d{1,3}[.)])\s)")
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s|(?<=。)|\n(?=[^\S\n]*(?:[-*+]|\d{1,3}[.)])\s)")
 _BLANK_LINES = re.compile(r"\n\s*\n")
-_TABLE_BEGINS = re.compile(r"[^\n]*\|[^\n]*\n[\s|:-]*-[\s|:-]*\n")
+_RULE_SIGNS = frozenset("|:- \t")
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})")
 _WORD_CHARACTERS_MIN = 3
 
@@ -270,11 +270,9 @@ def passages_of(
             parts.append(held)
             held = ""
         held = f"{held}\n\n{block}" if held else block
-        bound = TABLE_CHARACTERS_MAX if _TABLE_BEGINS.match(held) else PASSAGE_CHARACTERS
-        while len(held) > bound:
-            cut = _cut_at(held, bound)
-            parts.append(held[:cut].rstrip())
-            held = held[cut:].lstrip()
+        bound = TABLE_CHARACTERS_MAX if _begins_table(held) else PASSAGE_CHARACTERS
+        *whole, held = _cut_within(held, bound)
+        parts += whole
     told = [part for part in _fenced([*parts, held]) if part.strip()]
     return [Passage(document, part, heading, place, name) for place, part in enumerate(told, start=first)]
 
@@ -289,16 +287,25 @@ def _fenced(parts: Sequence[str]) -> Iterator[str]:
         yield f"{begin}{part}{end}"
 
 
+def _cut_within(text: str, bound: int) -> Iterator[str]:
+    """Yield the parts of a text within a limit, without the spaces between them; the last is what is left."""
+    start = 0
+    while len(text) - start > bound:
+        window = text[start : start + max(bound, TABLE_CHARACTERS_MAX)]
+        cut = _cut_at(window, bound)
+        yield window[:cut].rstrip()
+        start += cut
+        while text[start : start + 1].isspace():
+            start += 1
+    yield text[start:]
+
+
 def _cut_at(text: str, bound: int) -> int:
     """Return where to cut a text that is longer than its limit: before a list item, or after a sentence, line or word.
 
     A table is cut after a row.
     """
-    ends = (
-        []
-        if _TABLE_BEGINS.match(text)
-        else [found.start() for found in _SENTENCE_ENDS.finditer(text, bound // 2, bound)]
-    )
+    ends = [] if _begins_table(text) else [found.start() for found in _SENTENCE_ENDS.finditer(text, bound // 2, bound)]
     if ends:
         return ends[-1]
     for mark in ("\n", " "):
@@ -306,6 +313,13 @@ def _cut_at(text: str, bound: int) -> int:
         if cut > 0:
             return cut + len(mark.rstrip(" "))
     return bound
+
+
+def _begins_table(text: str) -> bool:
+    """Return whether a text begins with the header of a table and the line below it, within the limit of a table."""
+    header, _, rest = text[: TABLE_CHARACTERS_MAX + 1].partition("\n")
+    rule, end, _ = rest.partition("\n")
+    return "|" in header and "-" in rule and bool(end) and _RULE_SIGNS.issuperset(rule)
 
 
 def passages_of_blocks(document: str, blocks: Iterable[Block], *, name: str | None = None) -> list[Passage]:
@@ -327,32 +341,54 @@ def _joined(sections: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield sections; a table or code that was cut is one again: its rows mean nothing without their header, and its
     lines would be taken for text.
     """
-    held: tuple[str, str] | None = None
+    held: tuple[str, _Rejoined] | None = None
     for heading, text in sections:
-        if held is not None and held[0] == heading and (whole := rejoined(held[1], text)) is not None:
-            held = heading, whole
+        if held is not None and held[0] == heading and held[1].take(text):
             continue
         if held is not None:
-            yield held
-        held = heading, text
+            yield held[0], held[1].text
+        held = heading, _Rejoined(text)
     if held is not None:
-        yield held
+        yield held[0], held[1].text
 
 
 def rejoined(before: str, text: str) -> str | None:
-    """Return a table or code that was cut as one; None if a text does not continue the one before it.
+    """Return a table or code that was cut as one; None if a text does not continue the one before it."""
+    whole = _Rejoined(before)
+    return whole.text if whole.take(text) else None
 
-    The header of a table is repeated in each of its parts.
+
+class _Rejoined:
+    """The parts of a table or of code that was cut. The header of a table is repeated in each of its parts.
+
+    A part costs its own length, not that of those before it.
     """
-    if _ends_in_code(before):
-        return f"{before}\n{text}"
-    if not before.rpartition("\n")[2].lstrip().startswith("|"):
-        return None
-    header = table_header(text)
-    if header:
-        table = before[before.rfind("\n\n") + 2 if "\n\n" in before else 0 :]
-        return f"{before}\n{text.removeprefix(header)}" if table.startswith(header) else None
-    return f"{before}\n{text}" if text.startswith("|") and not _TABLE_BEGINS.match(text) else None
+
+    def __init__(self, text: str) -> None:
+        self._parts: list[str] = []
+        self._is_code, self._table = False, ""
+        self._add(text)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self._parts)
+
+    def take(self, text: str) -> bool:
+        """Add a text if it continues the one before it, and return whether it does."""
+        header = "" if self._is_code else table_header(text)
+        is_row = self._parts[-1].rpartition("\n")[2].lstrip().startswith("|")
+        if header and is_row and self._table.startswith(header):
+            text = text.removeprefix(header)
+        elif not self._is_code and (header or not is_row or not text.startswith("|") or _begins_table(text)):
+            return False
+        self._add(text)
+        return True
+
+    def _add(self, text: str) -> None:
+        self._parts.append(text)
+        self._is_code ^= _ends_in_code(text)
+        if "\n\n" in text or not self._table:
+            self._table = text[text.rfind("\n\n") + 2 if "\n\n" in text else 0 :]
 
 
 def _ends_in_code(text: str) -> bool:

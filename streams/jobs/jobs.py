@@ -21,8 +21,8 @@ class Job(Work):
     """A row of `jobs`. `args` is the JSON text as it was submitted; `seq` is the last published progress.
 
     `checkpoint` contains the results of its steps for the next one, None before the first. `attempts_before`: the calls
-    of its current step before the job was restarted; they are never repeated. `approval_until_ms`: the deadline for
-    approval, None if it does not wait for one.
+    of its current step before the job was restarted; they are never repeated. `begun`: how often its current step was begun
+    and not ended. `approval_until_ms`: the deadline for approval, None if it does not wait for one.
     """
 
     id: str
@@ -32,6 +32,7 @@ class Job(Work):
     args: str
     status: JobStatus
     attempts_before: int = 0
+    begun: int = 0
     approval_until_ms: int | None = None
     expires_ms: int | None = None
     seq: int = 0
@@ -52,6 +53,10 @@ class Job(Work):
     def is_used(self) -> bool:
         """Return whether its calls consumed anything."""
         return self.tokens > 0 or self.cost_usd > 0
+
+
+# A step is begun this often; the third worker that ends in it was ended by it (R1.7).
+BEGUN_MAX = 3
 
 
 def is_expired(job: Job, now_ms: int) -> bool:
@@ -76,6 +81,7 @@ def stepped(job: Job, checkpoint: Mapping[str, Any], done: int, total: int, *, l
         progress_pct=max(job.progress_pct, percent(done, total)),
         attempt=0,
         attempts_before=0,
+        begun=0,
         unusable=0,
         returns=0,
         lease_until_ms=lease_until_ms,
@@ -128,8 +134,13 @@ def returned(job: Job, now_ms: int, *, is_counted: bool) -> Job:
     return released_work(_moved(job, JobMove.RETURN, now_ms), is_counted=is_counted)
 
 
+def step_begun(job: Job) -> Job:
+    """Return the job with its current step begun once more: it is stored before anything of the step is read."""
+    return replace(job, begun=job.begun + 1)
+
+
 def _ended(job: Job, move: JobMove, now_ms: int) -> Job:
-    return replace(unclaimed(_moved(job, move, now_ms)), approval_until_ms=None, completed_ms=now_ms)
+    return replace(unclaimed(_moved(job, move, now_ms)), begun=0, approval_until_ms=None, completed_ms=now_ms)
 
 
 def _moved(job: Job, move: JobMove, now_ms: int) -> Job:

@@ -312,7 +312,7 @@ _NUMBER = re.compile(r"[-+\u2212]?\d{1,3}(?:[ ,\u00a0\u202f]\d{3})*(?:\.\d+)?|[-
 CATEGORIES_MAX, SERIES_MAX = 12, 4
 # A column that is this many times as high makes the others lines.
 SCALE_MAX = 20
-_UNIT = re.compile(r"\(([^)]*)\)")
+_UNIT = re.compile(r"\(([^()]*)\)")
 
 
 def chart_of(table: Table) -> Chart | None:

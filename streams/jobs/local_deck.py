@@ -61,7 +61,7 @@ _CALL = re.compile(r"\w*[_(.]\w*")
 # The subject of a paragraph, before its first sentence.
 _RUN_IN = re.compile(r"([^\s:][^:]{2,58}[^\s:]):\s")
 # The number of a request at the end of a change note: the same note may stand with and without it.
-_NUMBERED = re.compile(r"\s*\(#\d+\)\Z")
+_NUMBERED = re.compile(r"(?<!\s)\s*+\(#\d+\)\Z")
 # A query names a section by a word that at most this share of the slides would have in their titles.
 _NAMED_SHARE_MAX = 0.5
 # Sections of this few lines share a slide even without a common heading.

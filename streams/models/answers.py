@@ -18,7 +18,7 @@ DEPTH_MAX = 32
 # How much of an unusable answer is reported: enough to recognize it.
 _SHOWN_CHARACTERS = 120
 
-_FENCED = re.compile(r"```[ \t]*(?:json|JSON)?[ \t]*\r?\n(.*?)```", re.DOTALL)
+_FENCED = re.compile(r"```[ \t]*+(?:(?:json|JSON)[ \t]*+)?\r?\n(.*?)```", re.DOTALL)
 # Escapes that stay (an escaped backslash, a complete pair), and lone surrogates.
 _ESCAPES = re.compile(
     r"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"

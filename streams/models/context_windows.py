@@ -25,8 +25,9 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _SIZE = re.compile(
-    r"context (?:length|size|window)(?: is| of|:)? (?P<a>\d+)|n_ctx\D{1,4}(?P<b>\d+)|> (?P<c>\d+) maximum|allowed \((?P<d>\d+)\)"
-    r"|(?P<e>\d+) maximum context|must be <= (?P<f>\d+)",
+    r"context (?:length|size|window)(?: is| of|:)? (?P<a>\d{1,9})|n_ctx\D{1,4}(?P<b>\d{1,9})|> (?P<c>\d{1,9}) maximum"
+    r"|allowed \((?P<d>\d{1,9})\)"
+    r"|(?<!\d)(?P<e>\d{1,9}) maximum context|must be <= (?P<f>\d{1,9})",
     re.IGNORECASE,
 )
 

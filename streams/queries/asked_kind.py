@@ -46,12 +46,13 @@ _WRITTEN = {
 _PATTERNS = {word: pattern for words, pattern in _WRITTEN.items() for word in words}
 
 
-# A handle, or names after a word that introduces the author.
+# A handle, or names after a word that introduces the author. Longer words are no names: each of their letters would be tried.
+_NAME = r"[A-Z][\w'-]{1,40}"
 PERSON = re.compile(
-    r"(?<![\w@/])@[A-Za-z0-9][\w-]{1,38}|(?<=\b[Bb]y )[A-Z][\w'-]+(?: [A-Z][\w'-]+){1,2}"
-    r"|(?<=[Tt]hanks to )[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2}"
-    r"|[A-Z][\w'-]+(?: [A-Z]\.)?(?: [A-Z][\w'-]+){1,2}(?=,? [<(]?[\w.+-]{1,64}@[\w-]+\.)"
-    r"|(?<=[Aa]uthor: )[A-Z][\w'-]+(?: [A-Z][\w'-]+){1,2}|(?<=[Mm]aintainer: )[A-Z][\w'-]+(?: [A-Z][\w'-]+){1,2}"
+    rf"(?<![\w@/])@[A-Za-z0-9][\w-]{{1,38}}|(?<=\b[Bb]y ){_NAME}(?: {_NAME}){{1,2}}"
+    rf"|(?<=[Tt]hanks to ){_NAME}(?: {_NAME}){{0,2}}"
+    rf"|{_NAME}(?: [A-Z]\.)?(?: {_NAME}){{1,2}}(?=,? [<(]?[\w.+-]{{1,64}}@[\w-]+\.)"
+    rf"|(?<=[Aa]uthor: ){_NAME}(?: {_NAME}){{1,2}}|(?<=[Mm]aintainer: ){_NAME}(?: {_NAME}){{1,2}}"
 )
 # The names of values.
 DATE, NUMBER, NAME = "date", "number", "person"

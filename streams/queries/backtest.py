@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from difflib import SequenceMatcher
 from typing import NamedTuple
 
+from highwater.streams.line_diff import parts
 from highwater.streams.queries.states import Stage
 
 ASSEMBLER, MENTOR = "Assembler", "Mentor"
@@ -98,10 +98,10 @@ def changed_lines(before: str, after: str) -> tuple[str, ...]:
     """Return the lines that differ, with `- ` before removed ones and `+ ` before added ones."""
     old, new = before.strip().splitlines(), after.strip().splitlines()
     lines: list[str] = []
-    for kind, begin, end, new_begin, new_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if kind != "equal":
-            lines += [f"- {line}" for line in old[begin:end]]
-            lines += [f"+ {line}" for line in new[new_begin:new_end]]
+    for part in parts(old, new):
+        if not part.is_equal:
+            lines += [f"- {line}" for line in old[part.begin : part.end]]
+            lines += [f"+ {line}" for line in new[part.new_begin : part.new_end]]
     return tuple(lines)
 
 

@@ -5,7 +5,6 @@ Invariant: the names of namespaces appear only in answers that no organization p
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from highwater.streams.queries.context import NOT_SEARCHED_TAG
@@ -14,7 +13,6 @@ from highwater.streams.wording import counted
 
 # As many as a sentence can hold.
 NAMED_MAX = 8
-_ELEMENT = re.compile(rf"<{NOT_SEARCHED_TAG}>\n(.*?)\n</{NOT_SEARCHED_TAG}>", re.DOTALL)
 
 
 def not_searched(names: Sequence[str], organization_id: str | None) -> str:
@@ -27,7 +25,7 @@ def not_searched(names: Sequence[str], organization_id: str | None) -> str:
 
 def with_not_searched(answer: str, draft: str) -> str:
     """Return the answer; one that found nothing also says what the draft's search was not allowed to read."""
-    found = _ELEMENT.search(draft)
-    if found is None or NOTHING_FOUND not in answer:
+    names, end, _ = draft.partition(f"<{NOT_SEARCHED_TAG}>\n")[2].partition(f"\n</{NOT_SEARCHED_TAG}>")
+    if not end or NOTHING_FOUND not in answer:
         return answer
-    return f"{answer} Not searched, since not open to questions: {found[1]}."
+    return f"{answer} Not searched, since not open to questions: {names}."

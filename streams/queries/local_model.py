@@ -38,7 +38,7 @@ KEYWORDS_MAX = 12
 SOURCES_MAX, RECORDS_MAX, LINES_MAX = 40, 5, 10
 TAGS_MAX = 8
 _ELEMENT = re.compile(r"<(log|record|source)((?: [a-z]+=\"[^\"]*\")*)>(.*?)(?:</\1>|\Z)", re.DOTALL)
-_ATTRIBUTE = re.compile(r"([a-z]+)=\"([^\"]*)\"")
+_ATTRIBUTE = re.compile(r"(?<![a-z])([a-z]+)=\"([^\"]*)\"")
 _MATCHING = re.compile(r"<sources matching=\"([0-9]{1,12})\" words=\"([^\"]*)\">")
 _LINE_MARK = re.compile(r"\A(?:- |\[\d+\] )")
 _TIME = re.compile(

@@ -45,7 +45,12 @@ async def connect(application: Any, path: str, *, query: str = "", token: str | 
     """One socket, which sends `ping` and is closed."""
     return await _until_answered(
         application,
-        {**_scope(path, query, token, [(b"host", b"127.0.0.1")]), "type": "websocket", "scheme": "ws", "subprotocols": []},
+        {
+            **_scope(path, query, token, [(b"host", b"127.0.0.1")]),
+            "type": "websocket",
+            "scheme": "ws",
+            "subprotocols": [],
+        },
         _Socket(),
     )
 

@@ -27,7 +27,6 @@ from highwater.api.cli.stack import ROLES, greet, make_plan
 from highwater.api.command.command import run_command
 from highwater.api.command.connection import stack_line
 from highwater.api.command.missing_topics import missing_error
-from highwater.api.command.terminal import printable
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.resetting import Target, parse_target, place_in
 from highwater.connectors.run import resolve_names
@@ -36,6 +35,7 @@ from highwater.deploy.local.errors import LocalStackError, PortTakenError
 from highwater.deploy.local.supervisor import Plan
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.topics import TOPICS, foreign_topic
+from highwater.streams.printable import printable
 from highwater.streams.settings import SETTINGS, read_settings
 
 NOW_MS = 1_790_000_000_000

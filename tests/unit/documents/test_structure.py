@@ -242,7 +242,7 @@ def test_a_table_with_a_header_is_a_table():
     )
     assert html_blocks(text) == [
         Block("Speeds"),
-        Block("|  | one two | three |  |\n| - | - | - | - |\n| a b | 1 2 | x\\|y |  |\n|  | 3 |  |  |"),
+        Block("|  | one two | three |  |\n| - | - | - | - |\n| a b | 1 2 | x\\|y |\n|  | 3 |"),
         Block("after"),
     ]
     assert in_text(html_blocks(f"<p>menu</p><main>{text}</main>")) == html_blocks(text)

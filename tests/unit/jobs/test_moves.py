@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
+from highwater.connectors.jobs.store import Jobs
+from highwater.connectors.jobs.turns import Turns
 from highwater.streams.engines.states import IllegalMoveError
 from highwater.streams.engines.work import begun, waiting_until
 from highwater.streams.jobs.jobs import (
@@ -19,6 +23,7 @@ from highwater.streams.jobs.jobs import (
     restarted,
     returned,
     revoked,
+    step_begun,
     stepped,
     taken,
 )
@@ -169,3 +174,47 @@ def test_cents_are_rounded_from_the_exact_sum(usd: str, expected: int):
 def test_a_period_is_a_month_in_utc():
     """The last millisecond of a year is in December."""
     assert [period_of(ms) for ms in (1_704_067_199_999, 1_704_067_200_000)] == ["2023-12", "2024-01"]
+
+
+def deaths(*held: Job) -> dict[str, Job]:
+    """The jobs that a worker held when it ended, as they are given back."""
+    jobs = Jobs(None, None, Kind.GENERATION, begun_max=1)  # type: ignore[arg-type]
+    causes = jobs._causes(held)
+    return {one.id: jobs._given_back(one, NOW_MS, is_cause=one.id in causes).after for one in held}
+
+
+def test_a_step_that_ends_its_worker_three_times_fails_its_job_alone():
+    """A step is counted before it is read. Of the jobs of a dead worker only those whose step was begun are counted."""
+    bad, others = job(), [replace(job(), id=f"other-{number}", returns=3) for number in range(2)]
+    for times in range(1, 4):
+        held = [step_begun(taken(bad, worker=7, lease_ms=1, now_ms=NOW_MS))]
+        held += [taken(one, worker=7, lease_ms=1, now_ms=NOW_MS) for one in others]
+        found = deaths(*held)
+        bad, others = found[bad.id], [found[one.id] for one in others]
+        assert bad.status is (JobStatus.FAILED if times == 3 else JobStatus.PENDING)
+        assert [(one.status, one.returns) for one in others] == [(JobStatus.PENDING, 3)] * 2
+    assert (bad.error, bad.begun) == ("its worker ended or went silent 3 times", 0)
+    assert restarted(bad, NOW_MS).begun == 0
+
+
+def test_a_step_that_ends_is_no_longer_begun():
+    """Nor is one that is released in order."""
+    held = step_begun(step_begun(running()))
+    assert stepped(held, {}, 1, 3, lease_until_ms=5, now_ms=NOW_MS).begun == 0
+    jobs = Jobs(None, None, Kind.GENERATION, begun_max=1)  # type: ignore[arg-type]
+    assert jobs._handed_over(held, NOW_MS).after.begun == 1
+
+
+async def test_a_step_that_was_begun_before_is_begun_alone():
+    """Before others that wait; the others are begun together."""
+    turns, order = Turns(), []
+
+    async def step(name: str, *, is_alone: bool) -> None:
+        async with turns.begun(is_alone=is_alone):
+            order.append(f"+{name}")
+            await asyncio.sleep(0)
+            order.append(f"-{name}")
+
+    steps = (("a", False), ("b", False), ("X", True), ("c", False), ("d", False))
+    await asyncio.gather(*(step(name, is_alone=is_alone) for name, is_alone in steps))
+    assert "".join(order) == "+a+b-a-b+X-X+c+d-c-d"

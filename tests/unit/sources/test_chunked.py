@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import AsyncIterator, Sequence
 
+import pptx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from highwater.connectors.documents.reading import DocumentReader
 from highwater.connectors.jobs.pptx_file import write_pptx
-from highwater.connectors.sources import chunked
 from highwater.connectors.sources.chunked import (
     Ending,
     Fault,
@@ -79,9 +80,8 @@ async def test_a_document_is_cut_and_ended_at_once():
     assert (ends["a.md"]["ts"], ends["a.md"]["window"], faults) == (NOW_MS, None, [])
 
 
-async def test_what_is_left_out_is_counted(monkeypatch: pytest.MonkeyPatch):
-    """Also of a document that is read in a process of its own, as longer ones are; a table keeps its title there."""
-    monkeypatch.setattr(chunked, "_OWN_BYTES_MAX", 100)
+async def test_what_is_left_out_is_counted():
+    """Of a file and of a text; a table keeps its title."""
     page, more = "---\nname: x\n---\n# One\n\n* [One](#one)\n\ntext\n", b"\nmore\n" * 20
     found = [
         SourceDocument("short", page.encode(), "text/markdown"),
@@ -256,3 +256,36 @@ def test_an_interrupted_import_marks_nothing():
     submission.take(Whole(SourceDocument("a", "", "text/plain"), [Chunk("text")]))
     submission.conclude(Reading(), is_interrupted=True)
     assert said(events[-1][1]) == (False, True, False, 1)
+
+
+async def test_a_document_that_grows_is_a_fault():
+    """Its text is up to 32 times as long, or a million letters. A table is not filled up, and a fault ends no other document."""
+    found = [
+        SourceDocument("csv", b"a," * 3_000 + b"a\n" + b"a,b\n" * 3_000, "text/csv"),
+        SourceDocument(
+            "html", b"<table><th>a<th colspan=62>b" + b"<tr><td rowspan=64 colspan=62>a<td>b" * 500, "text/html"
+        ),
+        SourceDocument("deck", _deck_of("a" * 1_500_000), "application/octet-stream"),
+        SourceDocument("fine", b"Fine.", "text/plain"),
+    ]
+    items = [item async for item in cut_all(Given(*found).documents(), DocumentReader())]
+    sizes = {
+        item.found.source_id: sum(len(chunk.content) for chunk in item.chunks) / len(item.found.raw)
+        for item in items
+        if isinstance(item, Whole)
+    }
+    assert sizes["csv"] < 8
+    assert sizes["html"] < 32
+    assert sizes["fine"] == 1
+    faults = {item.where: item.why for item in items if isinstance(item, Fault)}
+    assert faults.keys() == {"deck"}
+    assert faults["deck"].endswith("become a text of 1,500,000 characters")
+
+
+def _deck_of(text: str) -> bytes:
+    """A deck whose one slide has this text, compressed."""
+    deck = pptx.Presentation()
+    deck.slides.add_slide(deck.slide_layouts[5]).shapes.title.text = text
+    out = io.BytesIO()
+    deck.save(out)
+    return out.getvalue()
