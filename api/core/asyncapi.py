@@ -26,7 +26,7 @@ MEDIA_TYPE = "application/vnd.aai.asyncapi+json;version=3.0.0"
 # The producers and consumers that are not part of Highwater.
 _OUTSIDE = frozenset({"outside", "operator"})
 _KAFKA = "0.5.0"  # the version of AsyncAPI's Kafka bindings
-_REQUIREMENTS = re.compile(r" \(R\d\.\d+[^()]*\)")
+_REQUIREMENTS = re.compile(r" \(R\d\.\d++[^()]*+\)")
 _HEADERS: dict[str, str] = {
     "ce_specversion": "The version of CloudEvents.",
     "ce_id": "The id of the event; a repetition has the same.",
