@@ -136,6 +136,11 @@ def make_apps(keys: str | None = None, user: str = "one test after the other") -
     return short, usual, services
 
 
+def with_host(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """The fields of a request, which names its host."""
+    return [*headers] if any(name == b"host" for name, _ in headers) else [*headers, (b"host", b"127.0.0.1")]
+
+
 async def ask(app: Any, path: str, headers: Headers, *, method: str = "GET", query: bytes = b"") -> tuple[Any, ...]:
     """Status, headers and body of an answer."""
     sent: list[dict[str, Any]] = []
@@ -149,7 +154,7 @@ async def ask(app: Any, path: str, headers: Headers, *, method: str = "GET", que
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http", "root_path": "",
         "method": method, "path": path, "raw_path": path.encode("latin-1"), "query_string": query,
-        "headers": list(headers), "client": ("192.0.2.7", 1), "server": ("127.0.0.1", 80),
+        "headers": with_host(headers), "client": ("192.0.2.7", 1), "server": ("127.0.0.1", 80),
     }  # fmt: skip
     await app(scope, receive, send)
     body = b"".join(message.get("body", b"") for message in sent[1:])
@@ -281,7 +286,7 @@ async def ask_over_connection(
     remember(app, path)
     connection = Connection(app, is_ready=True)
     target = path.encode() + (b"?" + query if query else b"")
-    fields = b"".join(b"%b: %b\r\n" % field for field in headers)
+    fields = b"".join(b"%b: %b\r\n" % field for field in with_host(headers))
     found = await connection.send(b"%b %b HTTP/1.1\r\n%b\r\n" % (method.encode(), target, fields))
     head, _, body = found.partition(b"\r\n\r\n")
     await connection.end()
