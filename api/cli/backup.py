@@ -81,10 +81,10 @@ def restore(folder: Path | None, is_from_log: bool, is_forced: bool, seconds: fl
     settings = stack_settings("kafka", "schema_registry", "database")
     # Sinks log what they refuse, as they did when it was new.
     configure_logging("error", settings.log_format)
-    say: Callable[[str], None] = _ignore if as_json else warn
+    note: Callable[[str], None] = _ignore if as_json else warn
     schemas = 0 if folder is None else asyncio.run(_restore_schemas(settings, folder))
     with recorded(settings, "restore", "--from-log" if folder is None else str(folder.absolute())):
-        found = asyncio.run(run_restore(settings, folder, say, is_forced=is_forced, seconds=seconds))
+        found = asyncio.run(run_restore(settings, folder, note, is_forced=is_forced, seconds=seconds))
     if as_json:
         print_json(
             {

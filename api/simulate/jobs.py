@@ -52,7 +52,7 @@ class JobTable(Table[Job, Change]):
 
     def fence(self, work: Job) -> tuple[Any, ...]:
         """As `store_jobs` has it."""
-        return work.status, work.epoch
+        return work.position, work.status, work.epoch
 
     def waits(self, work: Job, now_ms: int) -> bool:
         """As `wanted_jobs` has it; waiting work is requested at once."""

@@ -41,7 +41,7 @@ class RunTable(Table[Run, Change]):
 
     def fence(self, work: Run) -> tuple[Any, ...]:
         """As `store_runs` has it."""
-        return work.status, work.archive_status, work.epoch
+        return work.ordinal, work.status, work.archive_status, work.epoch
 
     def waits(self, work: Run, now_ms: int) -> bool:
         """A run whose turn it is, or that is due."""

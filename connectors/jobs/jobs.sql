@@ -74,7 +74,8 @@ SELECT * FROM jobs WHERE worker = $1 AND status = 'running' ORDER BY job_id FOR 
 -- name: hold_jobs
 SELECT FROM jobs WHERE job_id = ANY ($1::uuid[]) ORDER BY job_id FOR NO KEY UPDATE
 
--- A job as it is stored only if it still is as it was when it was taken (R2.15). A checkpoint is written only where it changed.
+-- A job as it is stored only if it still is as it was when it was taken (R2.15), and not another one of the same key, after an
+-- erasure. A checkpoint is written only where it changed.
 -- name: store_jobs
 UPDATE jobs AS j
 SET status = m.status, epoch = m.epoch, worker = m.worker, attempt = m.attempt, attempts_before = m.attempts_before,
@@ -90,14 +91,14 @@ FROM unnest(
     $4::text[], $5::bigint[], $6::int[], $7::int[], $8::int[], $9::int[], $10::bigint[], $11::bigint[], $12::bigint[],
     $13::int[], $14::int[], $15::int[], $16::boolean[], $17::text[], $18::text[], $19::bigint[], $20::numeric[],
     $21::bigint[], $22::text[], $23::text[], $24::timestamptz[], $25::timestamptz[], $26::int[],
-    $27::bigint[], $28::int[]
+    $27::bigint[], $28::int[], $29::text[]
 ) AS m (
     job_id, held_status, held_epoch,
     status, epoch, worker, attempt, unusable, returns, lease_until_ms, due_ms, seq,
     progress_pct, steps_done, steps_total, is_saved, checkpoint, result, tokens, cost_usd,
     cost_cents, error, caused_by, updated_at, completed_at, attempts_before, approval_until_ms,
-    begun)
-WHERE j.job_id = m.job_id AND j.status = m.held_status AND j.epoch = m.held_epoch
+    begun, position)
+WHERE j.job_id = m.job_id AND j.position = m.position AND j.status = m.held_status AND j.epoch = m.held_epoch
 RETURNING j.job_id::text
 
 -- name: store_presentation

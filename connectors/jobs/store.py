@@ -336,6 +336,7 @@ def _row(change: Change) -> tuple[Any, ...]:
         job.attempts_before,
         job.approval_until_ms,
         job.begun,
+        job.position,
     )
 
 

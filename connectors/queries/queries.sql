@@ -96,7 +96,7 @@ SELECT FROM pipeline_runs WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPD
 -- name: hold_run
 SELECT * FROM pipeline_runs WHERE id = $1 FOR UPDATE
 
--- A run as it is stored only if it still is as it was when it was taken. Texts that are null stay as they are; what asked for it is
+-- A run as it is stored only if it still is as it was when it was taken, and not another one of the same key, after an erasure. Texts that are null stay as they are; what asked for it is
 -- done with.
 -- name: store_runs
 UPDATE pipeline_runs AS r
@@ -110,13 +110,13 @@ FROM unnest(
     $1::uuid[], $2::text[], $3::text[], $4::bigint[],
     $5::text[], $6::text[], $7::boolean[], $8::bigint[], $9::bigint[], $10::int[], $11::int[], $12::int[], $13::int[],
     $14::bigint[], $15::bigint[], $16::text[], $17::timestamptz[], $18::timestamptz[],
-    $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[]
+    $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::bigint[]
 ) AS m (
     id, held_status, held_archive, held_epoch,
     status, archive_status, released, revision, epoch, worker, attempt, unusable, returns,
     lease_until_ms, due_ms, error, updated_at, completed_at,
-    analysis, draft, payload, answer, sources, caused_by)
-WHERE r.id = m.id AND r.status = m.held_status AND r.archive_status IS NOT DISTINCT FROM m.held_archive
+    analysis, draft, payload, answer, sources, caused_by, ordinal)
+WHERE r.id = m.id AND r.ordinal = m.ordinal AND r.status = m.held_status AND r.archive_status IS NOT DISTINCT FROM m.held_archive
   AND r.epoch = m.held_epoch
 RETURNING r.id::text
 

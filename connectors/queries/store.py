@@ -197,6 +197,7 @@ def _row(change: Change) -> tuple[Any, ...]:
         None if run.answer is before.answer else run.answer,
         None if run.sources is before.sources else orjson.dumps(run.sources).decode(),
         change.command,
+        run.ordinal,
     )
 
 

@@ -664,7 +664,7 @@ async def test_every_get_has_a_head_and_sends_what_is_documented(guarded: Api, s
         assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
     assert {200, 404} <= answered
     changes = guarded.app.state.services.changes
-    await eventually(lambda: asyncio.sleep(0, changes._open == 0), "the stream of changes is let go")
+    await eventually(lambda: asyncio.sleep(0, changes._places.count == 0), "the stream of changes is let go")
 
 
 async def test_an_open_stream_does_not_hold_up_the_end(own_settings) -> None:

@@ -13,11 +13,11 @@ from highwater.api.jobs.routes import result_url
 from highwater.connectors.engines.watch import LOOK_SECONDS
 from highwater.connectors.jobs.engine import JobEngine
 from highwater.connectors.jobs.steps import Done, JobFailedError, Step
-from highwater.connectors.jobs.store import Change, Deck, job_of
-from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.jobs.store import Change, Deck, job_of, store_changes
+from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.jobs import CHECKPOINT_SAVED, GENERATION_REQUESTED, PROGRESS, USAGE_RECORDED
-from highwater.streams.jobs.jobs import Job, finished, stepped
+from highwater.streams.jobs.jobs import Job, finished, stepped, taken
 from highwater.streams.jobs.progress import STEP_COMPLETED, ProgressReport
 from highwater.streams.jobs.states import Kind
 from tests.integration.connecting import until
@@ -552,6 +552,17 @@ async def test_a_worker_that_ends_in_order_gives_back(j: Jobs):
 async def _pending(j: Jobs, job_id: str) -> dict[str, object] | None:
     row = await j.job(job_id)
     return row if row["status"] == "pending" else None
+
+
+async def test_a_job_of_before_an_erasure_is_not_stored_as_the_next_of_its_key(j: Jobs):
+    """Its user was erased and submitted another under the same key: the same id, status and epoch, but another event."""
+    job_id = await j.submit()
+    before = job_of(await j.context.pool.fetchrow("SELECT * FROM jobs WHERE job_id = $1", job_id))
+    change = Change(before, taken(before, worker=1, lease_ms=1_000, now_ms=j.time(), command=None), j.time())
+    await j.context.pool.execute("UPDATE jobs SET position = 'jobs.job-submitted/0/9' WHERE job_id = $1", job_id)
+    async with transaction(j.context.pool) as tx:
+        assert await store_changes(tx, j.context.codec, [change]) == {}
+    assert await j.context.pool.fetchval("SELECT status FROM jobs WHERE job_id = $1", job_id) == "pending"
 
 
 async def test_a_job_that_kills_its_workers_fails(j: Jobs):

@@ -13,8 +13,10 @@ from highwater.connectors.engines.lease_clock import LeaseClock
 from highwater.connectors.engines.watch import LOOK_SECONDS
 from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.identity import organizations
+from highwater.connectors.queries.changes import Change
 from highwater.connectors.queries.deltas import BEGINNING, DeltaReader, DeltaWriter
 from highwater.connectors.queries.sink_controls import RunControlsSink
+from highwater.connectors.queries.store import Runs, run_of
 from highwater.connectors.redis.keys import DELTA_SECONDS, DELTAS, key
 from highwater.connectors.redis.link import RedisLink
 from highwater.connectors.slices import REDACTION
@@ -25,6 +27,7 @@ from highwater.streams.clock import ProductClock
 from highwater.streams.jobs.jobs import cents
 from highwater.streams.queries.deltas import Piece
 from highwater.streams.queries.redaction import WITHDRAWN_ANSWER, WITHDRAWN_MEMORY
+from highwater.streams.queries.runs import captured
 from highwater.streams.queries.states import Stage
 from tests.conftest import Stack
 from tests.integration.connecting import event, in_transaction, until
@@ -392,6 +395,17 @@ async def test_what_changed_a_run_last_is_named(q: Queries):
 
 
 @pytest.mark.requirement("R1.7")
+async def test_a_run_of_before_an_erasure_is_not_stored_as_the_next_of_its_key(q: Queries):
+    """Its user was erased and asked again under the same key: the same id, status and epoch, but another place."""
+    run_id = await q.ask()
+    runs = Runs(q.context.pool, q.context.codec, begun_max=16)
+    before = run_of(await q.run(run_id))
+    change = Change(before, (captured(before, worker=1, lease_ms=1_000, now_ms=q.time()),), q.time())
+    await q.context.pool.execute("UPDATE pipeline_runs SET ordinal = 2, user_query = 'Anew?' WHERE id = $1", run_id)
+    assert await runs.store([change]) == [None]
+    assert (await q.run(run_id))["worker"] is None
+
+
 async def test_a_run_that_is_lost_too_often_fails(q: Queries):
     """Three times it is started again, the fourth time it fails and an operator is alerted (R1.7)."""
     q.llm.always("analyzer", "silent")
