@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -107,10 +107,18 @@ def bounded_client(
     )
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine, which no proxy reaches."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def _proxy_for(address: str) -> str | None:
     parts = urlsplit(address)
-    proxies: Mapping[str, Any] = getproxies()
-    if not proxies or proxy_bypass(parts.hostname or ""):
+    host, proxies = parts.hostname or "", getproxies()
+    if not proxies or is_loopback(host) or proxy_bypass(host):
         return None
     found = proxies.get(parts.scheme) or proxies.get("all")
     return None if found is None else str(found)

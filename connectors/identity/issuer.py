@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,7 +23,7 @@ from authlib.integrations.httpx_client import AsyncOAuth2Client
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, JWKRegistry, OKPKey, RSAKey
 
-from highwater.connectors.bounded import BoundedTransport, bounded_transport
+from highwater.connectors.bounded import BoundedTransport, bounded_transport, is_loopback
 from highwater.schemas.errors import ConfigurationError, HighwaterError, UnavailableError
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.telemetry import get_log
@@ -117,19 +116,12 @@ def check_address(name: str, url: str) -> None:
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
-        is_loopback = host == "localhost" or _is_loopback(host)
+        is_here = is_loopback(host)
         is_good = bool(host) and parts.username is None and not parts.fragment
     except ValueError:
-        is_good = is_loopback = False
-    if not is_good or not (parts.scheme == "https" or (parts.scheme == "http" and is_loopback)):
+        is_good = is_here = False
+    if not is_good or not (parts.scheme == "https" or (parts.scheme == "http" and is_here)):
         raise ConfigurationError(f"{name}={url} is not an https:// address (http:// is accepted for loopback only)")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def read_provider(document: Any, issuer: str) -> Provider:

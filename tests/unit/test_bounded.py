@@ -136,7 +136,7 @@ async def test_texts_to_embed_go_to_the_service_alone(
 async def test_the_proxy_of_the_environment_is_used(
     server: Server, proxies: dict[str, str], has_one: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As other programs use it; it is asked with the whole address."""
+    """As other programs use it, never for this machine; it is asked with the whole address."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     for name, value in proxies.items():
@@ -146,3 +146,6 @@ async def test_the_proxy_of_the_environment_is_used(
         with suppress(httpx2.ConnectError):
             await client.get(address)
     assert server.heard == ([b"GET http://elsewhere.invalid/ HTTP/1.1"] if has_one else [])
+    async with bounded_client(server.url, seconds_max=5, bytes_max=100) as client:
+        await client.get(f"{server.url}/here")
+    assert server.heard[-1] == b"GET /here HTTP/1.1"
