@@ -8,8 +8,9 @@ reported as a `gap`. A stream ends soon after its key or session becomes invalid
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -109,9 +110,11 @@ class ChangeFeed:
         is_still_allowed: Callable[[], Awaitable[bool]],
     ) -> AsyncIterator[bytes]:
         """Yield server-sent events from these offsets until the client disconnects, loses access, or the process ends."""
+        told = self._events(places, has_gap, codec, is_visible, is_still_allowed)
         with self._places.taken(principal):
-            async for event in self._events(places, has_gap, codec, is_visible, is_still_allowed):
-                yield event
+            async with contextlib.aclosing(told) as events:
+                async for event in events:
+                    yield event
 
     async def _events(
         self,
@@ -120,7 +123,7 @@ class ChangeFeed:
         codec: Codec,
         is_visible: Callable[[str], bool],
         is_still_allowed: Callable[[], Awaitable[bool]],
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
         consumer = self._consumer(places)
         try:

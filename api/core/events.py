@@ -101,7 +101,7 @@ def _check_owner(called: Caller, topic: str, event: dict[str, Any]) -> None:
 
 
 def _check_id(called: Caller, topic: str, event: dict[str, Any]) -> None:
-    """Refuse an id of version 5 from a bound key: `Idempotency-Key`s of others become such ids, which could be taken first.
+    """Refuse a UUID of version 5 from a bound key: `Idempotency-Key`s of others become such ids, which could be taken first.
 
     Raises:
         InvalidEventError: the id is of version 5.
@@ -164,8 +164,8 @@ def _encode_all(topic: str, body: bytes, is_ndjson: bool, called: Caller, publis
             if topic == QUERY_SUBMITTED:
                 event["organization_id"] = called.payer(event["organization_id"])
             _check_owner(called, topic, event)
-            _check_id(called, topic, event)
             encoded.append(publisher.encode(topic, event))
+            _check_id(called, topic, event)
             events.append(event)
         except InvalidEventError as error:
             where = f"line {number}: {error}" if is_ndjson else str(error)

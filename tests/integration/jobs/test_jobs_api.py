@@ -386,6 +386,8 @@ async def test_the_id_of_anothers_key_is_not_taken(guarded, seeds):
         f"/api/events/{JOB_SUBMITTED}", {**event, "organization_id": ORG, "user_id": ADA}, "ada-key"
     )
     assert (refused.status_code, refused.json()["reason"], refused.json()["field"]) == (422, "reserved_id", "job_id")
+    malformed = {**event, "job_id": "x", "organization_id": ORG, "user_id": ADA}
+    assert (await guarded.post(f"/api/events/{JOB_SUBMITTED}", malformed, "ada-key")).status_code == 422
     await store_job(seeds, job_id=job_id, organization_id="bolt", user_id="rob", args=event["args"])
     answer = await submit(guarded, DECK, "ada-key", Idempotency_Key="daily")
     assert (answer.status_code, answer.json()["field"]) == (422, "Idempotency-Key")
