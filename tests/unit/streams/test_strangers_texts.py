@@ -36,7 +36,7 @@ from highwater.streams.queries.context import escape
 from highwater.streams.queries.shown import passage_of, shown_of
 from highwater.streams.queries.words import query_words
 from highwater.streams.queries.words import words_of as query_words_of
-from tests.attacks import GROWTH_MAX, ROOT, expressions_in, growth, slow_attack
+from tests.attacks import ROOT, expressions_in, growth, slow_attack
 
 WANTED = frozenset({"broker", "latency", "topic"})
 OUTLINE = Outline("t", (Planned("a", ("b",)),))
@@ -119,17 +119,18 @@ READERS: dict[str, tuple[Callable[[str], Any], tuple[tuple[str, str, str], ...]]
 }
 
 
+READER_GROWTH_MAX = 1.6
+
+
 @pytest.mark.parametrize("name", READERS)
 def test_a_reader_takes_time_in_proportion_to_a_text(name: str) -> None:
     """The exponent of its growth is that of linear work, for the texts that cost it most."""
     read, worst = READERS[name]
+    # The lowest of some measurements: a busy machine and steps of the caches only add to it, and a quadratic reader has 2.
     slow = {
-        text: exponent
-        for text in worst
-        if (exponent := growth(read, partial(_repeated, *text))) > GROWTH_MAX
-        and (exponent := growth(read, partial(_repeated, *text))) > GROWTH_MAX  # a busy machine
+        text for text in worst if all(growth(read, partial(_repeated, *text)) > READER_GROWTH_MAX for _ in range(3))
     }
-    assert slow == {}
+    assert slow == set()
 
 
 def _repeated(before: str, part: str, after: str, size: int) -> str:
