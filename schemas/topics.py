@@ -33,7 +33,8 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 class Topic:
     """One topic. `schema` names an Avro file `<subsystem>/<Event>.v1`.
 
-    `key` names the field whose value is the key, or several, joined by `|` like their values.
+    `key` names the field whose value is the key, or several, joined by `|` like their values. `is_grant`: its events set what
+    limits, pays or allows, so producers from outside have no right to write it (docs/kafka-access.md).
     """
 
     name: str
@@ -42,6 +43,7 @@ class Topic:
     producers: tuple[str, ...]
     consumers: tuple[str, ...]
     outsider: bool = False
+    is_grant: bool = False
     fixed_partitions: int | None = None  # None: the number of the installation
     retention_ms: int = -1
     cleanup: str = "delete"
@@ -122,8 +124,9 @@ def partitions_refusal(counts: Mapping[str, int], expected: int) -> str | None:
     )
 
 
-def _outside(name: str, schema: str, key: str, sink: str, about: str) -> Topic:
-    return Topic(name, schema, key, producers=("api", "outside"), consumers=(sink,), outsider=True, about=about)
+def _outside(name: str, schema: str, key: str, sink: str, about: str, *, is_grant: bool = False) -> Topic:
+    producers = ("api", "outside")
+    return Topic(name, schema, key, producers, consumers=(sink,), outsider=True, is_grant=is_grant, about=about)
 
 
 _TOPICS = (
@@ -176,6 +179,7 @@ _TOPICS = (
         "user_id",
         "users",
         "a user's plan changed; it decides how often clusters are rebuilt",
+        is_grant=True,
     ),
     _outside(
         "feeds.rebuild-demanded",
@@ -232,6 +236,7 @@ _TOPICS = (
         "role_name",
         "queries",
         "an administrator changed the prompt of a pipeline role",
+        is_grant=True,
     ),
     _outside(
         "jobs.job-submitted",
@@ -247,6 +252,7 @@ _TOPICS = (
         "organization_id",
         "organizations",
         "an organization's plan or subscription status changed",
+        is_grant=True,
     ),
     _outside(
         "jobs.role-changed",
@@ -254,6 +260,7 @@ _TOPICS = (
         "user_id",
         "organizations",
         "a user's role changed; sessions with the old role become invalid",
+        is_grant=True,
     ),
     _outside(
         "chunks.chunk-submitted",

@@ -136,6 +136,13 @@ class Settings:
     kafka_ssl_key_password: str | None = _setting(
         "KAFKA_SSL_KEY_PASSWORD", _text, None, "as in the Kafka clients", True
     )
+    kafka_principals: str | None = _setting(
+        "HIGHWATER_KAFKA_PRINCIPALS",
+        _text,
+        None,
+        "users of Kafka that `highwater init` sets up, as in `worker:password,api:password`",
+        True,
+    )
     schema_registry: str | None = _setting("SCHEMA_REGISTRY_URL", _text, None, "registry; unset = the embedded one")
     schema_registry_username: str | None = _setting(
         "SCHEMA_REGISTRY_USERNAME", _text, None, "user of the registry (basic authentication)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -19,11 +20,16 @@ BROKERS = {name: service for name, service in SERVICES.items() if service["image
 
 def environment_of(name: str) -> dict[str, str]:
     """The environment of one of our services with only the required settings of the file."""
+    return with_defaults(OURS[name]["environment"])
+
+
+def with_defaults(environment: Mapping[str, str]) -> dict[str, str]:
+    """The values of an environment, where `${NAME:-default}` is the default and a required one is the tests' own."""
     given = {"HIGHWATER_API_KEYS": f"admin:{API_KEY}"}
     form = re.compile(r"\$\{(\w+):([-?])([^}]*)\}")
     return {
         setting: form.sub(lambda found: given[found[1]] if found[2] == "?" else found[3], value)
-        for setting, value in OURS[name]["environment"].items()
+        for setting, value in environment.items()
     }
 
 

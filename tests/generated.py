@@ -12,7 +12,7 @@ from pathlib import Path
 
 from highwater.api.cli import authorization
 from highwater.deploy import dependencies, notices
-from highwater.deploy.site import decisions, events
+from highwater.deploy.site import decisions, events, kafka_access
 from tests import ROOT, requirements
 
 
@@ -30,6 +30,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     decisions.PAGE: decisions.page,
     dependencies.PAGE: _audit,
     events.PAGE: events.page,
+    kafka_access.PAGE: kafka_access.page,
     notices.PAGE: notices.page,
     requirements.PAGE: _requirements,
 }

@@ -22,6 +22,7 @@ from highwater.api.command.connection import (
     stack_settings,
 )
 from highwater.api.command.terminal import print_json, say, warn
+from highwater.streams.processes import USER_PREFIX
 from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
@@ -48,13 +49,16 @@ def init(as_json: bool) -> None:
 
 
 async def _initialise(settings: Settings) -> dict[str, list[str]]:
+    from highwater.connectors.kafka.acls import settle_users
     from highwater.connectors.kafka.admin import Admin
     from highwater.connectors.kafka.registry import Registry
     from highwater.connectors.kafka.truncation import look
     from highwater.connectors.postgres.migrate import migrate
+    from highwater.connectors.principals import passwords_of, rules_of
     from highwater.schemas.topics import TOPICS, all_topics
     from highwater.streams.clock import ProductClock
 
+    passwords = {} if settings.kafka_principals is None else passwords_of(settings.kafka_principals)
     registry = Registry(settings.registry_access())
     admin = Admin(kafka_client(settings))
     async with database(settings) as pool:
@@ -62,9 +66,18 @@ async def _initialise(settings: Settings) -> dict[str, list[str]]:
         # A producer may write as soon as it sees a topic, so its schema is registered first.
         ids = await registry.register(await registry.missing(TOPICS.values()))
         created = await admin.ensure_topics(all_topics(), replication_factor=settings.replication_factor)
+        users = []
+        if passwords:
+            rules = {f"{USER_PREFIX}{name}": rules_of(name) for name in passwords}
+            users = await settle_users(admin, {f"{USER_PREFIX}{name}": one for name, one in passwords.items()}, rules)
         for loss in await look(admin, pool, "init", ProductClock(settings.clock_file)()):
             warn(loss.text)
-    return {"migrations": migrations, "topics": created, "schemas": list(ids)}
+    return {
+        "migrations": migrations,
+        "topics": created,
+        "schemas": list(ids),
+        **({"users": users} if passwords else {}),
+    }
 
 
 @click.command(cls=RoleCommand)

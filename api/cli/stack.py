@@ -23,6 +23,7 @@ from highwater.api.command.command import FAILED, Command, CommandFailedError, R
 from highwater.api.command.connection import own_settings, stack_settings
 from highwater.api.command.terminal import print_json, print_result, print_table, say, warn
 from highwater.schemas.errors import ConfigurationError
+from highwater.streams.processes import API, PRINCIPALS, PROCESSES
 from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
@@ -31,14 +32,6 @@ if TYPE_CHECKING:
     from highwater.deploy.local.supervisor import Plan, Role
     from highwater.streams.settings import Settings
 
-# The roles of the product: name -> arguments of this command. Three `connect` processes: storing, deciding and
-# mirroring do not wait for each other, and two cores suffice for three.
-ROLES: Mapping[str, tuple[str, ...]] = {
-    "worker": ("worker",),
-    "sinks": ("connect", "sinks", "outbox"),
-    "workers": ("connect", "workers"),
-    "materializers": ("connect", "materializers"),
-}
 # Searched upwards; next to the services' default ports (8080 to 8181) so that no role takes a service's port.
 _HEALTH_PORT_FIRST, _HEALTH_PORTS = 20_000, 12_000
 _API_PORT_FALLBACK = 8880
@@ -200,7 +193,7 @@ def make_plan(
     certificate = None if settings.tls_cert_file is None else str(settings.tls_cert_file.absolute())
     roles = _roles(ports, data_dir, port, api_url, certificate, workers)
     count = brokers or brokers_of(data_dir) or 1
-    return Plan(data_dir, given, roles, api_url, is_secure, settings.up_timeout_seconds, count)
+    return Plan(data_dir, given, roles, api_url, is_secure, settings.up_timeout_seconds, count, PRINCIPALS)
 
 
 def _roles(
@@ -214,15 +207,19 @@ def _roles(
     common = {"HIGHWATER_DATA_DIR": str(data_dir), "MALLOC_ARENA_MAX": "2"}
     roles = [Role("init", (*program, "init"), env=common, oneshot=True)]
     # The second process of a role is `worker-2`, and so on.
-    several = [(f"{name}-{number}" if number > 1 else name, name) for name in ROLES for number in range(1, workers + 1)]
+    long = {process.removeprefix("connect-"): process for process in PROCESSES if process != API}
+    several = [(f"{name}-{number}" if number > 1 else name, name) for name in long for number in range(1, workers + 1)]
     for name, role in several:
         port = ports.take(f"{name}_health", _health_port(data_dir, name))
         # The health port of a local role listens only on this machine, wherever the API listens.
         env = {**common, "HIGHWATER_HEALTH_PORT": str(port), "HIGHWATER_HOST": "127.0.0.1"}
         ready_url = f"http://127.0.0.1:{port}/readyz"
-        roles.append(Role(name, (*program, *ROLES[role]), env=env, ready_url=ready_url))
+        argv = (*program, *PROCESSES[long[role]])
+        roles.append(Role(name, argv, env=env, ready_url=ready_url, principal=long[role]))
     env = {**common, "HIGHWATER_PORT": str(api_port)}
-    roles.append(Role("api", (*program, "api"), env=env, ready_url=f"{api_url}/readyz", certificate=certificate))
+    ready_url = f"{api_url}/readyz"
+    argv = (*program, *PROCESSES[API])
+    roles.append(Role(API, argv, env=env, ready_url=ready_url, certificate=certificate, principal=API))
     return tuple(roles)
 
 

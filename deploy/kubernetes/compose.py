@@ -13,8 +13,11 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 _FILE = ROOT / "docker-compose.kafka.yml"
 _FROM_OUTSIDE = re.compile(r"\$\{(\w+):([-?])([^}]*)\}")
-# A broker's settings that the operator sets itself: its id, its listeners, its disks.
-_OPERATORS_OWN = ("NODE_ID", "PROCESS_ROLES", "CONTROLLER_", "LISTENER", "ADVERTISED_", "INTER_BROKER_", "LOG_DIRS")
+# A broker's settings that the operator sets itself: its id, its listeners, its disks, its users.
+_OPERATORS_OWN = (
+    *("NODE_ID", "PROCESS_ROLES", "CONTROLLER_", "LISTENER", "ADVERTISED_", "INTER_BROKER_", "LOG_DIRS"),
+    *("AUTHORIZER_", "SUPER_USERS", "SASL_"),
+)
 
 
 @dataclass(frozen=True, slots=True)

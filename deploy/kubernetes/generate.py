@@ -31,13 +31,13 @@ def files(partitions: int = PARTITIONS) -> dict[str, str]:
     one_shot, *running = own
     written = {
         "kafka.yaml": services.kafka(),
+        "users.yaml": services.kafka_users(),
         "topics.yaml": services.topics(all_topics()),
         "postgres.yaml": services.postgres(),
         "redis.yaml": services.redis(),
         "registry.yaml": services.registry(),
         "init.yaml": [roles.init(one_shot, partitions)],
         **{f"{one.name}.yaml": roles.role(one, partitions) for one in running},
-        "scaling.yaml": [roles.trigger_authentication()],
         "network.yaml": network.policies(running),
     }
     found = {name: _HEAD + _text(objects) for name, objects in written.items()}

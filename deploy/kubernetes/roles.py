@@ -28,6 +28,7 @@ from highwater.deploy.kubernetes.parts import (
     service,
 )
 from highwater.schemas.topics import TOPICS
+from highwater.streams.processes import PROCESSES, USER_PREFIX
 
 _IMAGE = "highwater:latest"  # kustomization.yaml says where it is
 _BOOTSTRAP = f"{KAFKA}-kafka-bootstrap:{KAFKA_PORT}"
@@ -38,17 +39,20 @@ _REPLICAS_MIN = 2  # one may be lost, or drained
 _LAG_EVENTS = 1_000
 # Kafka's names of the readers of our topics (connectors/kafka/groups.py).
 _GROUP_PREFIX, _WORKER_GROUP = "highwater-", "highwater-feeds"
-_TRIGGER_AUTHENTICATION = "kafka"
 
 
-def _services_addresses() -> list[Manifest]:
-    """Return the addresses of the services, replacing the compose file's."""
+# Strimzi gives users their passwords and rights (kafka.yaml), in place of `init`.
+_STRIMZIS_OWN = "HIGHWATER_KAFKA_PRINCIPALS"
+
+
+def _services_addresses(user: str) -> list[Manifest]:
+    """Return the addresses of the services, replacing the compose file's; `user` is the one of Kafka."""
     return [
         {"name": "KAFKA_BOOTSTRAP_SERVERS", "value": _BOOTSTRAP},
         {"name": "KAFKA_SECURITY_PROTOCOL", "value": "SASL_SSL"},
         {"name": "KAFKA_SASL_MECHANISM", "value": "SCRAM-SHA-512"},
-        {"name": "KAFKA_SASL_USERNAME", "value": KAFKA_USER},
-        from_secret("KAFKA_SASL_PASSWORD", KAFKA_USER, "password"),
+        {"name": "KAFKA_SASL_USERNAME", "value": user},
+        from_secret("KAFKA_SASL_PASSWORD", user, "password"),
         {"name": "KAFKA_SSL_CA_LOCATION", "value": f"{_CA_FOLDER}/ca.crt"},
         {"name": "SCHEMA_REGISTRY_URL", "value": f"http://registry:{REGISTRY_PORT}/apis/ccompat/v7"},
         from_secret("DATABASE_URL", f"{POSTGRES}-app", "uri"),
@@ -61,11 +65,11 @@ def _services_addresses() -> list[Manifest]:
 
 def environment(one: Service, partitions: int) -> list[Manifest]:
     """Return the compose file's environment with this cluster's addresses and the Secret's values; the rest is unchanged."""
-    found = _services_addresses()
+    found = _services_addresses(f"{USER_PREFIX}{one.name}" if one.name in PROCESSES else KAFKA_USER)
     named = {variable["name"] for variable in found}
     for name, value in one.environment.items():
         required = is_required(value)
-        if name in named:
+        if name in named or name == _STRIMZIS_OWN:
             continue
         if required is None:
             found.append({"name": name, "value": value})
@@ -80,7 +84,7 @@ def role(one: Service, partitions: int) -> list[Manifest]:
     assert one.port is not None
     found.append(service(one.name, one.port, is_headless=not one.is_api))
     groups = consumer_groups(one)
-    return [*found, _scaling(one.name, groups, partitions)] if groups else found
+    return [*found, *_scaling(one.name, groups, partitions)] if groups else found
 
 
 def init(one: Service, partitions: int) -> Manifest:
@@ -103,16 +107,16 @@ def consumer_groups(one: Service) -> list[str]:
     return [f"{_GROUP_PREFIX}{name}" for name in resolve_names(one.command[1:]) if name in readers]
 
 
-def trigger_authentication() -> Manifest:
-    """Return how KEDA logs in to Kafka."""
+def _trigger_authentication(role: str) -> Manifest:
+    """Return how KEDA logs in to Kafka: as the role whose lag it reads."""
     secrets = [
-        {"parameter": "password", "name": KAFKA_USER, "key": "password"},
+        {"parameter": "password", "name": f"{USER_PREFIX}{role}", "key": "password"},
         {"parameter": "ca", "name": KAFKA_CA_SECRET, "key": "ca.crt"},
     ]
     # Strimzi's Secret contains no user name: it is read from the environment of the scaled role.
     user = {"parameter": "username", "name": "KAFKA_SASL_USERNAME"}
     spec = {"env": [user], "secretTargetRef": secrets}
-    return manifest("keda.sh/v1alpha1", "TriggerAuthentication", _TRIGGER_AUTHENTICATION, spec=spec)
+    return manifest("keda.sh/v1alpha1", "TriggerAuthentication", f"kafka-{role}", spec=spec)
 
 
 def _deployment(one: Service, partitions: int) -> Manifest:
@@ -160,7 +164,7 @@ def _volumes() -> list[Manifest]:
     return [{"name": "kafka-ca", "secret": authority}, {"name": "data", "emptyDir": {}}]
 
 
-def _scaling(name: str, groups: Iterable[str], partitions: int) -> Manifest:
+def _scaling(name: str, groups: Iterable[str], partitions: int) -> list[Manifest]:
     """Add processes while a consumer of the role lags; one process reads a partition, so at most as many as partitions."""
     common = {
         "bootstrapServers": _BOOTSTRAP,
@@ -173,7 +177,7 @@ def _scaling(name: str, groups: Iterable[str], partitions: int) -> Manifest:
         {
             "type": "kafka",
             "metadata": {**common, "consumerGroup": group},
-            "authenticationRef": {"name": _TRIGGER_AUTHENTICATION},
+            "authenticationRef": {"name": f"kafka-{name}"},
         }
         for group in groups
     ]
@@ -185,4 +189,4 @@ def _scaling(name: str, groups: Iterable[str], partitions: int) -> Manifest:
         "cooldownPeriod": 600,
         "triggers": triggers,
     }
-    return manifest("keda.sh/v1alpha1", "ScaledObject", name, spec=spec)
+    return [_trigger_authentication(name), manifest("keda.sh/v1alpha1", "ScaledObject", name, spec=spec)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from highwater.connectors.kafka.acls import Rule
+from highwater.connectors.principals import rules_of
 from highwater.deploy.kubernetes.compose import broker_config, image_of, server_options
 from highwater.deploy.kubernetes.parts import (
     CLIENT,
@@ -24,6 +26,7 @@ from highwater.deploy.kubernetes.parts import (
     service,
 )
 from highwater.schemas.topics import Topic
+from highwater.streams.processes import PRINCIPALS, USER_PREFIX
 
 _BROKERS, _REPLICAS = 3, 3
 _STRIMZI = "kafka.strimzi.io/v1"
@@ -64,18 +67,39 @@ def kafka() -> list[Manifest]:
             "Kafka",
             KAFKA,
             spec={
-                "kafka": {"listeners": [listener], "config": config},
+                "kafka": {
+                    "listeners": [listener],
+                    "authorization": {"type": "simple", "superUsers": [KAFKA_USER]},
+                    "config": config,
+                },
                 "entityOperator": {"topicOperator": {}, "userOperator": {}},
             },
         ),
-        manifest(
-            _STRIMZI,
-            "KafkaUser",
-            KAFKA_USER,
-            metadata={"labels": {**labels(KAFKA_USER), **cluster}},
-            spec={"authentication": {"type": "scram-sha-512"}},
-        ),
     ]
+
+
+def kafka_users() -> list[Manifest]:
+    """Return the operator, and the user of each kind of process and of outside producers with its rights."""
+    others = (_user(f"{USER_PREFIX}{name}", _authorization(rules_of(name))) for name in PRINCIPALS)
+    return [_user(KAFKA_USER, {}), *others]
+
+
+def _user(name: str, authorization: Manifest) -> Manifest:
+    """Return a user of Kafka; the operator puts its password into the Secret of that name."""
+    metadata = {"labels": {**labels(name), "strimzi.io/cluster": KAFKA}}
+    spec = {"authentication": {"type": "scram-sha-512"}, **authorization}
+    return manifest(_STRIMZI, "KafkaUser", name, metadata=metadata, spec=spec)
+
+
+def _authorization(rules: Iterable[Rule]) -> Manifest:
+    acls = [{"resource": _resource(rule), "operations": list(rule.operations)} for rule in rules]
+    return {"authorization": {"type": "simple", "acls": acls}}
+
+
+def _resource(rule: Rule) -> Manifest:
+    if rule.kind == "cluster":  # there is one
+        return {"type": rule.kind}
+    return {"type": rule.kind, "name": rule.name, "patternType": "prefix" if rule.is_prefix else "literal"}
 
 
 def topics(catalogue: Iterable[Topic]) -> list[Manifest]:

@@ -15,7 +15,7 @@ from typing import ClassVar
 from highwater.deploy.local.brokers import cluster_id_of, folder_names, replicas_needed, replicas_of
 from highwater.deploy.local.errors import FetchError, LocalStackError
 from highwater.deploy.local.installed import install_root
-from highwater.deploy.local.part import Part, property_value, server_environment
+from highwater.deploy.local.part import PRINCIPALS_SETTING, Part, property_value, server_environment
 from highwater.deploy.local.private import make_folder, write_file
 from highwater.deploy.local.process import Command
 from highwater.deploy.local.stack_secrets import FILE_NAME as SECRETS_FILE
@@ -90,8 +90,8 @@ listeners=CLIENT://127.0.0.1:{port},PROXIED://127.0.0.1:{door},CONTROLLER://127.
 advertised.listeners=CLIENT://127.0.0.1:{port},PROXIED://127.0.0.1:{proxy}
 """
 
-# Clients authenticate by a password (SCRAM), the controller and its broker to each other by certificate. Nobody else
-# may do anything: every authenticated client is the one superuser.
+# Clients authenticate by a password (SCRAM), the controller and its broker to each other by certificate. The operator may do
+# everything, every other user what `highwater init` gives it, others nothing.
 SECURE = f"""\
 listener.security.protocol.map=CLIENT:SASL_SSL,CONTROLLER:SSL
 ssl.keystore.type=PEM
@@ -116,6 +116,7 @@ SMALL_HEAP = ("-XX:+UseSerialGC", "-Xms32m", "-XX:MinHeapFreeRatio=10", "-XX:Max
 LOGGING = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.log.kafka.server=info",
+    "-Dorg.slf4j.simpleLogger.log.kafka.authorizer.logger=info",  # who was refused what
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.server=info",
     # These two print the whole configuration and every segment at each start.
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaConfig=warn",
@@ -155,6 +156,7 @@ class Kafka(Part):
     name: ClassVar[str] = "kafka"
     node: ClassVar[int] = 1
     brokers = 1  # how many there are
+    principals: tuple[str, ...] = ()  # the users besides the operator's
     _port = 0
     _controller_port = 0
     # The ports of the second listener, and of the proxy in front of it; None: there is none.
@@ -177,6 +179,7 @@ class Kafka(Part):
             "KAFKA_SASL_USERNAME": USER,
             "KAFKA_SASL_PASSWORD": self._password(),
             "KAFKA_SSL_CA_LOCATION": str(self.certificates.authority),
+            PRINCIPALS_SETTING: ",".join(f"{name}:{self.secrets.get(f'kafka.{name}')}" for name in self.principals),
         }
 
     def take_ports(self) -> None:

@@ -65,6 +65,27 @@ class Addresses:
         return {**{name: value for name, value in names.items() if value is not None}, **self.settings}
 
 
+# `name:password,…` of the users of Kafka. The operator's processes know all of them, a principal's process its own.
+PRINCIPALS_SETTING = "HIGHWATER_KAFKA_PRINCIPALS"
+_USER_PREFIX = "highwater-"
+
+
+def as_principal(environment: Mapping[str, str], principal: str | None) -> dict[str, str]:
+    """Return the environment of a process that is this principal of Kafka: with its password and no other's.
+
+    It stays as it is for the operator (None), and where there are no principals.
+    """
+    if principal is None or not environment.get(PRINCIPALS_SETTING):
+        return dict(environment)
+    passwords = dict(one.strip().partition(":")[::2] for one in environment[PRINCIPALS_SETTING].split(","))
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name not in (PRINCIPALS_SETTING, "KAFKA_SASL_PASSWORD_FILE")
+    }
+    return kept | {"KAFKA_SASL_USERNAME": f"{_USER_PREFIX}{principal}", "KAFKA_SASL_PASSWORD": passwords[principal]}
+
+
 # librdkafka's names for the settings of the embedded broker.
 _KAFKA_OPTIONS: Mapping[str, str] = {
     "KAFKA_SECURITY_PROTOCOL": "security.protocol",

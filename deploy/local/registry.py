@@ -21,6 +21,8 @@ MANAGEMENT_PORT_DEFAULT = 8181
 API_PATH = "/apis/ccompat/v7"
 HEAP_MB = 256
 USER = "highwater"
+# Producers from outside: they read schemas. That includes no search for a schema's id, which is a POST in this interface.
+PRODUCER = "highwater-producer"
 # Read by Quarkus from `config` below its working folder: a file, since passwords do not belong in the environment or
 # the command line of a process.
 ACCESS = f"""\
@@ -35,6 +37,13 @@ quarkus.security.users.embedded.roles.{USER}=sr-admin
 quarkus.http.auth.permission.everything.paths=/*
 quarkus.http.auth.permission.everything.policy=authenticated
 quarkus.http.auth.permission.everything.auth-mechanism=basic
+quarkus.security.users.embedded.users.{PRODUCER}={{producer_password}}
+quarkus.security.users.embedded.roles.{PRODUCER}=sr-readonly
+quarkus.http.auth.policy.operator.roles-allowed=sr-admin
+quarkus.http.auth.permission.changes.paths=/*
+quarkus.http.auth.permission.changes.methods=POST,PUT,PATCH,DELETE
+quarkus.http.auth.permission.changes.policy=operator
+quarkus.http.auth.permission.changes.auth-mechanism=basic
 """
 
 
@@ -80,6 +89,7 @@ class Registry(Part):
             certificate=property_value(self.certificates.certificate(self.name)),
             key=property_value(self.certificates.key(self.name)),
             password=self.secrets.get(self.name),
+            producer_password=self.secrets.get("kafka.producer"),
         )
         write_file(self._properties_path(), text)
 

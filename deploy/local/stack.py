@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,12 +65,14 @@ class LocalStack:
         is_secure: bool = False,
         late_seconds: float | None = None,
         brokers: int = 1,
+        principals: Sequence[str] = (),
         is_restoring: bool = False,
     ) -> None:
         """`is_secure`: every service started here uses TLS and requires a password.
 
         `late_seconds` is after how long an unready service is called late, and awaited further. None: `START_LIMIT` ends
-        the start. `brokers` is the number of Kafka brokers, one of `brokers.CHOICES`.
+        the start. `brokers` is the number of Kafka brokers, one of `brokers.CHOICES`. `principals`: the users of
+        Kafka that get a password each, besides the operator.
         `is_restoring`: PostgreSQL and the registry may begin empty beside a log.
         """
         self.data_dir = checked(data_dir)
@@ -89,7 +91,7 @@ class LocalStack:
         self.brokers = brokers
         for part in self._parts.values():
             if isinstance(part, Kafka):
-                part.brokers = brokers
+                part.brokers, part.principals = brokers, tuple(principals)
         if self.given.redis is not None:
             # With one given Redis and no second, that one holds everything.
             self._parts.pop(RedisCache.name, None)

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from highwater.deploy.local.attention import Attention
 from highwater.deploy.local.errors import LocalStackError, MisconfiguredError, PartFailedError, StartCancelledError
-from highwater.deploy.local.part import START_LIMIT, Addresses
+from highwater.deploy.local.part import START_LIMIT, Addresses, as_principal
 from highwater.deploy.local.probes import is_answering, probe_url
 from highwater.deploy.local.process import Command, ManagedProcess, describe_exit
 from highwater.deploy.local.progress import Wait
@@ -57,7 +57,7 @@ class Role:
 
     env is added to the supervisor's own environment and to the addresses. A one-shot must end with status 0 before the
     next roles start. A role without ready_url is up when it lives; for an https one, `certificate` is the file of its
-    certificate.
+    certificate. `principal` is the user of Kafka that it is, where the environment has passwords of several; None: the operator.
     """
 
     name: str
@@ -67,6 +67,7 @@ class Role:
     certificate: str | None = None
     restart: bool = True
     oneshot: bool = False
+    principal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class Plan:
     is_secure: bool = False
     late_seconds: float = LATE_SECONDS
     brokers: int = 1
+    principals: tuple[str, ...] = ()  # the users of Kafka besides the operator
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -91,7 +93,7 @@ class Plan:
         roles = tuple(Role(**{**role, "argv": tuple(role["argv"])}) for role in values["roles"])
         given = Addresses(**values["given"])
         more = {name: values[name] for name in ("api_url", "is_secure", "late_seconds", "brokers")}
-        return cls(Path(values["data_dir"]), given, roles, **more)
+        return cls(Path(values["data_dir"]), given, roles, **more, principals=tuple(values["principals"]))
 
 
 class Supervisor:
@@ -107,6 +109,7 @@ class Supervisor:
             is_secure=plan.is_secure,
             late_seconds=plan.late_seconds,
             brokers=plan.brokers,
+            principals=plan.principals,
             is_restoring=all(role.oneshot for role in plan.roles),
         )
         self.data_dir = self.stack.data_dir
@@ -362,7 +365,7 @@ class Supervisor:
 
     def _launch_role(self, role: Role, process: ManagedProcess) -> None:
         env = {**os.environ, **self.stack.addresses.environment(), **role.env}
-        process.start(Command(role.argv, env=env))
+        process.start(Command(role.argv, env=as_principal(env, role.principal)))
 
     def _catch_signals(self) -> dict[signal.Signals, Any]:
         if threading.current_thread() is not threading.main_thread():

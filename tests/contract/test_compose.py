@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from highwater.api.cli.roles import HEALTH_SECONDS, health, health_address
-from highwater.api.cli.stack import ROLES
 from highwater.api.core.auth import parse_api_keys, refuse_public_address_without_keys
+from highwater.connectors.principals import passwords_of
 from highwater.connectors.run import CONNECTORS, resolve_names
+from highwater.streams.processes import PROCESSES, USER_PREFIX
 from highwater.streams.settings import SETTINGS
 from tests.compose import BROKERS, COMPOSE, OURS, SERVICES, environment_of, settings_of
 
@@ -111,7 +112,26 @@ def test_every_connector_runs_in_one_service():
 def test_every_role_of_the_local_stack_is_a_service():
     """The roles of `highwater up` are those of the file, with the same connectors in one process."""
     commands = [tuple(service["command"]) for service in OURS.values()]
-    assert sorted(commands) == sorted([("init",), *ROLES.values(), ("api",)])
+    assert sorted(commands) == sorted([("init",), *PROCESSES.values()])
+
+
+def test_each_service_is_its_own_user_of_kafka():
+    """A process has its user and password and no other's; `init`, the operator, gives them to the brokers."""
+    operator = environment_of("init")
+    assert operator["KAFKA_SASL_USERNAME"] == "highwater"
+    passwords = passwords_of(operator["HIGHWATER_KAFKA_PRINCIPALS"])
+    variables = set()
+    for name in PROCESSES:
+        environment = environment_of(name)
+        assert environment["KAFKA_SASL_USERNAME"] == f"{USER_PREFIX}{name}"
+        assert environment["KAFKA_SASL_PASSWORD"] == passwords[name]
+        assert "HIGHWATER_KAFKA_PRINCIPALS" not in environment
+        variables.add(OURS[name]["environment"]["KAFKA_SASL_PASSWORD"])
+        assert (
+            f"{name}:{OURS[name]['environment']['KAFKA_SASL_PASSWORD']}"
+            in OURS["init"]["environment"]["HIGHWATER_KAFKA_PRINCIPALS"]
+        )
+    assert len(variables) == len(PROCESSES)  # each can be set by itself
 
 
 def test_dependencies_name_services_and_can_be_met():

@@ -16,6 +16,7 @@ from highwater.connectors.kafka.groups import KAFKA_GROUP_PREFIX, WORKER_KAFKA_G
 from highwater.deploy.kubernetes.__main__ import main
 from highwater.deploy.kubernetes.generate import FOLDER, files
 from highwater.schemas.topics import PARTITIONS, TOPICS, all_topics, use_partitions
+from highwater.streams.processes import PRINCIPALS
 from highwater.streams.settings import SETTINGS, read_settings
 from tests.compose import BROKERS, OURS
 
@@ -24,7 +25,10 @@ OBJECTS: list[dict[str, Any]] = [
 ]
 ROLES = sorted(set(OURS) - {"init"})
 # Variables of the file's environment that are elsewhere here, and variables that are not settings but parts of others.
-ELSEWHERE = {"KAFKA_BOOTSTRAP_SERVERS", "SCHEMA_REGISTRY_URL", "DATABASE_URL", "REDIS_URL", "REDIS_CACHE_URL"}
+ELSEWHERE = {
+    *("KAFKA_BOOTSTRAP_SERVERS", "KAFKA_SECURITY_PROTOCOL", "KAFKA_SASL_MECHANISM", "HIGHWATER_KAFKA_PRINCIPALS"),
+    *("SCHEMA_REGISTRY_URL", "DATABASE_URL", "REDIS_URL", "REDIS_CACHE_URL"),
+}
 MADE_OF = {"REDIS_PASSWORD"}
 
 
@@ -85,7 +89,7 @@ def test_a_role_is_run_as_the_compose_file_runs_it(name: str):
     """The same command; the same variables, with the same values except for addresses and secrets; each one a setting."""
     file, here = OURS[name]["environment"], environment(name)
     assert container(name)["args"] == OURS[name]["command"]
-    assert set(file) <= set(here)
+    assert set(file) - set(here) <= {"HIGHWATER_KAFKA_PRINCIPALS"}  # Strimzi sets up the users
     literal = {key: value for key, value in file.items() if key not in ELSEWHERE and not value.startswith("${")}
     assert literal == {key: here[key] for key in literal}
     assert set(here) - MADE_OF <= set(SETTINGS)
@@ -148,7 +152,26 @@ def test_roles_are_scaled_by_the_lag_of_their_consumers():
         assert one["spec"]["scaleTargetRef"]["name"] == name
         assert one["spec"]["maxReplicaCount"] == PARTITIONS
         assert "replicas" not in DEPLOYMENTS[name]["spec"]
-        assert {t["authenticationRef"]["name"] for t in one["spec"]["triggers"]} == set(named("TriggerAuthentication"))
+        (login,) = {t["authenticationRef"]["name"] for t in one["spec"]["triggers"]}
+        secrets = named("TriggerAuthentication")[login]["spec"]["secretTargetRef"]
+        assert [secret["name"] for secret in secrets] == [
+            environment(name)["KAFKA_SASL_USERNAME"],
+            "highwater-cluster-ca-cert",
+        ]
+
+
+def test_users_of_kafka_have_the_rights_of_their_processes():
+    """One user for each kind of process and for producers; only the operator, whose user `init` has, may do everything."""
+    users = named("KafkaUser")
+    assert set(users) == {"highwater", *(f"highwater-{name}" for name in PRINCIPALS)}
+    assert named("Kafka")["highwater"]["spec"]["kafka"]["authorization"]["superUsers"] == ["highwater"]
+    assert [name for name, user in users.items() if "authorization" not in user["spec"]] == ["highwater"]
+    for name in OURS:
+        assert environment(name)["KAFKA_SASL_USERNAME"] == ("highwater" if name == "init" else f"highwater-{name}")
+    producer = users["highwater-producer"]["spec"]["authorization"]["acls"]
+    assert {(acl["resource"]["name"], *acl["operations"]) for acl in producer} == {
+        (topic.name, "Write") for topic in TOPICS.values() if topic.outsider and not topic.is_grant
+    }
 
 
 def test_topics_are_the_catalogues():

@@ -22,16 +22,27 @@ import asyncpg
 import httpx
 import pytest
 import redis
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from highwater.connectors.kafka.refusal import refusal_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.postgres.pool import open_connection
+from highwater.connectors.principals import passwords_of
 from highwater.connectors.redis.client import ask_once
 from highwater.connectors.replay.subject import Subject
+from highwater.deploy.site import kafka_access
 from highwater.schemas.errors import AccessRefusedError
-from highwater.schemas.topics import TOPICS
+from highwater.schemas.topics import TOPICS, all_topics
+from highwater.streams.processes import PRINCIPALS, PROCESSES
 from highwater.streams.settings import Settings, read_settings
 from tests.integration.connecting import until
 
@@ -150,6 +161,107 @@ def test_kafka_is_closed(secured: Secured, more: Mapping[str, str]):
         AdminClient(client).list_topics(timeout=2)
 
 
+def test_each_user_of_kafka_may_do_what_the_table_says(secured: Secured):
+    """`docs/kafka-access.md`, cell by cell: the brokers are asked which operations each user has on every topic."""
+    table = rights_in(kafka_access.page())
+    found = {}
+    for name in PRINCIPALS:
+        admin = AdminClient({**client_of(secured, name), "log_level": "0"})
+        asked = admin.describe_topics(
+            TopicCollection([topic.name for topic in all_topics()]),
+            include_authorized_operations=True,
+            request_timeout=30,
+        )
+        for topic, future in asked.items():
+            refused = future.exception(60)
+            operations = {one.name for one in future.result().authorized_operations} if refused is None else set()
+            assert refused is None or refused.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+            letter = {"R": "READ", "W": "WRITE"}
+            found[name, topic] = "".join(one for one in letter if letter[one] in operations) or "-"
+            deletes = name == "api" and topic.endswith(".dlq")
+            assert operations <= {"READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS", *({"DELETE"} if deletes else ())}
+    assert found == table
+
+
+def rights_in(page: str) -> dict[tuple[str, str], str]:
+    """The cells of the page's table, those of the dead letters from its last column."""
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")]
+    head = next(row for row in rows if row[0] == "topic")
+    found = {}
+    for topic, *cells, letters in (row for row in rows if row[0] in TOPICS):
+        for name, cell in zip(head[1:-1], cells, strict=True):
+            found[name, topic] = cell
+            writes = name == "api" or name in letters.split(", ")
+            found[name, f"{topic}.dlq"] = "-" if name == "producer" else "RW" if writes else "R"
+    return found
+
+
+def test_a_producer_forges_no_tick(secured: Secured):
+    """What only the product writes is refused, also to another process of it; what happened outside is accepted."""
+    tried = (
+        ("producer", "streams.tick", False),
+        ("producer", "feeds.rebuild-requested", False),
+        ("producer", "jobs.role-changed", False),
+        ("producer", f"{TOPIC}.dlq", False),
+        ("connect-workers", "streams.tick", False),
+        ("producer", "league.comment-posted", True),
+    )
+    for name, topic, is_allowed in tried:
+        answers: list[KafkaError | None] = []
+        producer = Producer({**client_of(secured, name), "log_level": "0"})
+        producer.produce(
+            topic, b"not an event", b"key", on_delivery=lambda error, _message, to=answers: to.append(error)
+        )
+        producer.flush(30)
+        (error,) = answers
+        assert (
+            (error is None)
+            if is_allowed
+            else (error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        )
+    group = "highwater-insights"  # the groups of the product are its own
+    admin = AdminClient({**client_of(secured, "producer"), "log_level": "0"})
+    refused = admin.describe_consumer_groups([group], request_timeout=30)[group].exception(60)
+    assert refused is not None
+    assert refused.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+
+
+def test_init_sets_exactly_the_rights(secured: Secured):
+    """A right that was added to a user by hand is removed, and rights of other users stay."""
+    admin = AdminClient({**secured.settings().kafka_client(), "log_level": "0"})
+    topic = (ResourceType.TOPIC, "streams.tick", ResourcePatternType.LITERAL)
+    more = [
+        AclBinding(*topic, f"User:{user}", "*", AclOperation.WRITE, AclPermissionType.ALLOW)
+        for user in ("highwater-producer", "billing")
+    ]
+    for future in admin.create_acls(more).values():
+        future.result(30)
+    assert "highwater-producer" in secured.cli("init")
+    of_ticks = AclBindingFilter(*topic, None, None, AclOperation.WRITE, AclPermissionType.ALLOW)
+    writers = {binding.principal for binding in admin.describe_acls(of_ticks).result(30)}
+    assert writers == {"User:highwater-worker", "User:highwater-api", "User:billing"}
+    assert "users: nothing to do" in secured.cli("init")
+
+
+def client_of(secured: Secured, name: str) -> dict[str, str]:
+    """The settings of a client that is one of the users of Kafka."""
+    passwords = passwords_of(secured.names["HIGHWATER_KAFKA_PRINCIPALS"])
+    login = {"KAFKA_SASL_USERNAME": f"highwater-{name}", "KAFKA_SASL_PASSWORD": passwords[name]}
+    return secured.settings(**login).kafka_client()
+
+
+def test_a_process_knows_its_own_password_alone(secured: Secured):
+    """Its environment, which a program in that process reads, has no other user's."""
+    passwords = passwords_of(secured.names["HIGHWATER_KAFKA_PRINCIPALS"])
+    everybody = {**passwords, "operator": secured.names["KAFKA_SASL_PASSWORD"]}
+    roles = {part["name"]: part["pid"] for part in secured.status["parts"] if part.get("ready_url")}
+    assert len(roles) == len(PROCESSES)
+    for role, pid in roles.items():
+        environment = Path(f"/proc/{pid}/environ").read_bytes().decode()
+        known = {name for name, password in everybody.items() if password in environment}
+        assert known == {role if role in PROCESSES else f"connect-{role}"}
+
+
 def test_kcat_is_refused_without_credentials(secured: Secured):
     """A foreign program gets no data."""
     if shutil.which("kcat") is None:  # as in the gate: librdkafka's own client has been refused above
@@ -184,6 +296,12 @@ def test_the_registry_is_closed(secured: Secured):
     asked = {name: access.httpx()[name] for name in ("verify", "trust_env")}
     for credentials in (None, ("highwater", "wrong")):
         assert httpx.get(f"{access.url}/subjects", auth=credentials, **asked).status_code == 401
+    # Producers read schemas and change none.
+    login = ("highwater-producer", passwords_of(secured.names["HIGHWATER_KAFKA_PRINCIPALS"])["producer"])
+    newest = f"{access.url}/subjects/{TOPIC}-value/versions"
+    schema = httpx.get(f"{newest}/latest", auth=login, **asked).json()["schema"]
+    for method, address in (("POST", newest), ("DELETE", newest.rpartition("/")[0]), ("PUT", f"{access.url}/config")):
+        assert httpx.request(method, address, auth=login, json={"schema": schema}, **asked).status_code == 403
     with pytest.raises(httpx.TransportError):
         httpx.get(f"{access.url.replace('https', 'http')}/subjects", trust_env=False)
 

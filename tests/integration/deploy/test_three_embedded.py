@@ -15,13 +15,14 @@ import httpx
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from highwater.api.cli.stack import ROLES
 from highwater.schemas.topics import TOPICS, all_topics
+from highwater.streams.processes import API, PROCESSES
 from tests.integration.agents import until
 from tests.product import POLICY
 
 _START_SECONDS_MAX = 300.0
 _PARTITIONS = 12
+ROLES = tuple(name.removeprefix("connect-") for name in PROCESSES if name != API)
 _CHANNELS = [f"channel-{number}" for number in range(30)]
 
 pytestmark = [

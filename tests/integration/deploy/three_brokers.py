@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from highwater.deploy.local.installed import install_root
 from highwater.deploy.local.kafka import java_program
 from highwater.deploy.local.ports import PortBook
-from tests.compose import BROKERS, OURS, environment_of
+from tests.compose import BROKERS, OURS, environment_of, with_defaults
 from tests.integration.agents import until
 from tests.integration.commands import PROGRAM, run
 
@@ -43,6 +43,12 @@ class Brokers:
         """Where clients in containers reach them."""
         return ",".join(f"127.0.0.1:{self.port(name, '9092')}" for name in BROKERS)
 
+    def client(self, user: str) -> dict[str, str]:
+        """The settings of a client that logs in as one of the file's users, with the file's default for its password."""
+        mechanism = "PLAIN" if user == "highwater" else "SCRAM-SHA-512"
+        login = {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": "highwater"}
+        return {"bootstrap.servers": self.addresses, "security.protocol": "SASL_PLAINTEXT", **login}
+
     def start(self) -> None:
         """Format the storage of each, and start it, as the image does."""
         for name in BROKERS:
@@ -59,7 +65,7 @@ class Brokers:
     def _properties(self, broker: str) -> str:
         """`KAFKA_LOG_DIRS` is `log.dirs`, and so on; the name of a container and its port are a port of this machine."""
         lines = []
-        for name, value in BROKERS[broker]["environment"].items():
+        for name, value in with_defaults(BROKERS[broker]["environment"]).items():
             if not name.startswith("KAFKA_"):
                 continue
             here = value.replace("/var/lib/kafka/data", str(self.folder / broker / "data"))
@@ -70,7 +76,7 @@ class Brokers:
                 here = here.replace(f"//:{inside}", f"//127.0.0.1:{self.port(broker, inside)}")
             outside = BROKERS[broker]["ports"][0].split(":")[1]
             here = here.replace(f"localhost:{outside}", f"localhost:{self.port(broker, '9094')}")
-            lines.append(f"{name.removeprefix('KAFKA_').lower().replace('_', '.')}={here}")
+            lines.append(f"{_property_of(name)}={here}")
         return "\n".join(lines) + "\n"
 
     def _java(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -81,7 +87,7 @@ class Brokers:
 
     def leaders(self) -> dict[str, list[int]]:
         """Every topic, internal ones too: how many replicas of each partition are in sync, 0 without a leader."""
-        metadata = AdminClient({"bootstrap.servers": self.addresses, "log_level": 0}).list_topics(timeout=10)
+        metadata = AdminClient({**self.client("highwater"), "log_level": 0}).list_topics(timeout=10)
         return {
             name: [len(one.isrs) if one.leader >= 0 and one.error is None else 0 for one in topic.partitions.values()]
             for name, topic in metadata.topics.items()
@@ -94,10 +100,15 @@ class Brokers:
             process.wait()
 
 
+def _property_of(variable: str) -> str:
+    """The property that the image makes of a variable: `_` is a dot, `___` a hyphen."""
+    return variable.removeprefix("KAFKA_").lower().replace("___", "-").replace("_", ".")
+
+
 def is_up(brokers: Brokers) -> bool:
     """Whether all three are in the cluster."""
     try:
-        metadata = AdminClient({"bootstrap.servers": brokers.addresses, "log_level": 0}).list_topics(timeout=5)
+        metadata = AdminClient({**brokers.client("highwater"), "log_level": 0}).list_topics(timeout=5)
     except Exception:  # noqa: BLE001 - asked again
         return False
     return len(metadata.brokers) == len(BROKERS)

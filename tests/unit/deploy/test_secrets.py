@@ -14,6 +14,7 @@ import pytest
 
 from highwater.deploy.local.datadir import secure
 from highwater.deploy.local.errors import LocalStackError
+from highwater.deploy.local.part import as_principal
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.private import open_file, replace_file, write_file
 from highwater.deploy.local.stack_secrets import StackSecrets, hidden_password, scram_verifier
@@ -145,3 +146,17 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("os.geteuid", lambda: tmp_path.stat().st_uid + 1)
     with pytest.raises(LocalStackError, match="belongs to another user"):
         secure(tmp_path)
+
+
+def test_a_process_gets_the_password_of_its_own_user_of_kafka() -> None:
+    """The operator keeps everything; a process loses the others' passwords; without users nothing changes."""
+    operator = {
+        "KAFKA_SASL_USERNAME": "highwater",
+        "KAFKA_SASL_PASSWORD": "o",
+        "HIGHWATER_KAFKA_PRINCIPALS": "worker:w, api:a:b",
+    }
+    assert as_principal(operator, None) == operator
+    assert as_principal(operator, "api") == {"KAFKA_SASL_USERNAME": "highwater-api", "KAFKA_SASL_PASSWORD": "a:b"}
+    from_file = {**operator, "KAFKA_SASL_PASSWORD_FILE": "/run/operator"}
+    assert as_principal(from_file, "worker") == {"KAFKA_SASL_USERNAME": "highwater-worker", "KAFKA_SASL_PASSWORD": "w"}
+    assert as_principal({"KAFKA_SASL_PASSWORD": "o"}, "worker") == {"KAFKA_SASL_PASSWORD": "o"}
