@@ -23,7 +23,7 @@ from highwater.api.cli.checks import (
 from highwater.api.cli.doctor import settings_rows
 from highwater.api.cli.main import highwater
 from highwater.api.cli.sql import sql
-from highwater.api.cli.stack import ROLES, greet, make_plan
+from highwater.api.cli.stack import greet, make_plan
 from highwater.api.command.command import run_command
 from highwater.api.command.connection import stack_line
 from highwater.api.command.missing_topics import missing_error
@@ -36,6 +36,7 @@ from highwater.deploy.local.supervisor import Plan
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.topics import TOPICS, foreign_topic
 from highwater.streams.printable import printable
+from highwater.streams.processes import PROCESSES
 from highwater.streams.settings import SETTINGS, read_settings
 
 NOW_MS = 1_790_000_000_000
@@ -255,7 +256,7 @@ def test_up_says_what_neighbours_can_reach(setting, monkeypatch, capsys):
 
 def test_the_roles_run_every_connector():
     """The `connect` roles of `up` together are all connectors, none twice."""
-    named = [n for arguments in ROLES.values() if arguments[0] == "connect" for n in resolve_names(arguments[1:])]
+    named = [n for arguments in PROCESSES.values() if arguments[0] == "connect" for n in resolve_names(arguments[1:])]
     assert sorted(resolve_names([])) == sorted(named)
 
 
@@ -276,7 +277,7 @@ def test_every_role_has_a_port_of_its_own(tmp_path):
     """Each role but the one-shot is asked at its own readyz, and knows the port it is asked at."""
     plan = make_plan(read_settings({"HIGHWATER_DATA_DIR": str(tmp_path)}), {})
     urls = [role.ready_url for role in plan.roles if not role.oneshot]
-    assert len(urls) == len(set(urls)) == len(ROLES) + 1
+    assert len(urls) == len(set(urls)) == len(PROCESSES)
     assert [role.name for role in plan.roles if role.oneshot] == ["init"]
 
 
@@ -285,9 +286,11 @@ def test_several_processes_of_a_role_are_parts_of_their_own(tmp_path):
     settings = read_settings({"HIGHWATER_DATA_DIR": str(tmp_path)})
     plan = make_plan(settings, {}, brokers=3, workers=2)
     names = [role.name for role in plan.roles]
-    assert sorted(names) == sorted(["init", "api", *ROLES, *(f"{name}-2" for name in ROLES)])
+    several = [name.removeprefix("connect-") for name in PROCESSES if name != "api"]
+    assert sorted(names) == sorted(["init", "api", *several, *(f"{name}-2" for name in several)])
     assert len({role.ready_url for role in plan.roles}) == len(names)
-    for name in ROLES:
+    assert {role.principal for role in plan.roles} == {None, *PROCESSES}
+    for name in several:
         first, second = (next(role for role in plan.roles if role.name == one) for one in (name, f"{name}-2"))
         assert first.argv == second.argv
         assert first.env["HIGHWATER_HEALTH_PORT"] != second.env["HIGHWATER_HEALTH_PORT"]
