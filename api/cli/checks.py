@@ -191,7 +191,7 @@ def replicas_verdict(replicas: Sequence[tuple[int, int]]) -> Check:
 
 async def check_registry(settings: Settings) -> list[Check]:
     """Check the registry, and the schemas with their compatibility."""
-    import httpx
+    import httpx2
 
     from highwater.connectors.kafka.registry import COMPATIBILITY, Registry
     from highwater.schemas.errors import ConfigurationError
@@ -202,7 +202,7 @@ async def check_registry(settings: Settings) -> list[Check]:
     registry = Registry(settings.registry_access())
     url = registry.access.url
     missing, loose = [], []
-    async with httpx.AsyncClient(timeout=_ANSWER_SECONDS, **registry.access.httpx()) as http:
+    async with httpx2.AsyncClient(timeout=_ANSWER_SECONDS, **registry.access.http_client()) as http:
         version = await _registry_version(http, url)
         for topic in TOPICS.values():
             try:
@@ -213,7 +213,7 @@ async def check_registry(settings: Settings) -> list[Check]:
             except UnavailableError as error:
                 return [Check("schema registry", BAD, f"{url}: {error}", "start it, or correct SCHEMA_REGISTRY_URL")]
             answer = await http.get(f"{url}/config/{topic.subject}")
-            level = answer.json().get("compatibilityLevel") if answer.status_code == httpx.codes.OK else None
+            level = answer.json().get("compatibilityLevel") if answer.status_code == httpx2.codes.OK else None
             if level != COMPATIBILITY:
                 loose.append(f"{topic.subject} ({level})")
     found = [Check("schema registry", OK, f"{url}{version}")]
@@ -226,12 +226,12 @@ async def check_registry(settings: Settings) -> list[Check]:
 
 async def _registry_version(http: Any, url: str) -> str:
     """Return the version of Apicurio; other registries do not report one."""
-    import httpx
+    import httpx2
 
     try:
         answer = await http.get(f"{url.partition('/apis/')[0]}/apis/registry/v3/system/info")
         return f", {answer.json()['name']} {answer.json()['version']}"
-    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+    except (httpx2.HTTPError, ValueError, KeyError, TypeError):
         return ""
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
-import httpx
+import httpx2
 import psutil
 import pytest
 import redis
@@ -135,7 +135,7 @@ def test_all_services_answer_their_clients(stack: LocalStack):
     """Kafka, the registry, PostgreSQL with pgvector and both Redis answer real clients at the addresses returned."""
     addresses = stack.addresses
     assert len(AdminClient({"bootstrap.servers": addresses.kafka}).list_topics(timeout=10).brokers) == 1
-    assert httpx.get(f"{addresses.schema_registry}/subjects").json() == []
+    assert httpx2.get(f"{addresses.schema_registry}/subjects").json() == []
     assert query(addresses.database, "SELECT '[3,4]'::vector <-> '[0,0]'::vector") == 5.0
     with redis.Redis.from_url(addresses.redis) as kept, redis.Redis.from_url(addresses.redis_cache) as cache:
         assert kept.ping()
@@ -252,7 +252,7 @@ def test_data_and_addresses_survive_a_crash_of_every_part(stack: LocalStack):
     admin = AdminClient({"bootstrap.servers": before.kafka})
     admin.create_topics([NewTopic("kept", num_partitions=3)])["kept"].result(timeout=10)
     subject = f"{before.schema_registry}/subjects/kept-value/versions"
-    schema_id = httpx.post(subject, json={"schema": SCHEMA}).raise_for_status().json()["id"]
+    schema_id = httpx2.post(subject, json={"schema": SCHEMA}).raise_for_status().json()["id"]
     query(before.database, "CREATE TABLE kept AS SELECT 7 AS n")
     with redis.Redis.from_url(before.redis) as client:
         client.set("kept", "7")
@@ -264,7 +264,7 @@ def test_data_and_addresses_survive_a_crash_of_every_part(stack: LocalStack):
     assert stack.addresses == before
     again = AdminClient({"bootstrap.servers": before.kafka})
     assert len(again.list_topics(timeout=10).topics["kept"].partitions) == 3
-    assert httpx.get(f"{subject}/latest").json()["id"] == schema_id
+    assert httpx2.get(f"{subject}/latest").json()["id"] == schema_id
     assert query(before.database, "SELECT n FROM kept") == 7
     with redis.Redis.from_url(before.redis) as client:
         assert client.get("kept") == b"7"

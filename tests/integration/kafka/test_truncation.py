@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import asyncpg
-import httpx
+import httpx2
 import pytest
 
 from highwater.api.chaos.unsynced import lose_unsynced
@@ -289,7 +289,7 @@ def place_of(channel: str) -> Place:
     return INGESTED, murmur2_partition(channel.encode(), TOPICS[INGESTED].partitions)
 
 
-async def write(api: Api, channel: str, number: int) -> httpx.Response:
+async def write(api: Api, channel: str, number: int) -> httpx2.Response:
     """Publish an insight through the API."""
     event = {
         "insight_id": f"{channel}-{number}",
@@ -300,7 +300,7 @@ async def write(api: Api, channel: str, number: int) -> httpx.Response:
     return await api.post(f"/api/events/{INGESTED}", event)
 
 
-async def read(api: Api, channel: str, number: int, position: str) -> httpx.Response:
+async def read(api: Api, channel: str, number: int, position: str) -> httpx2.Response:
     """Read it back, no older than a position."""
     path = f"/api/insights/{channel}/{channel}-{number}"
     return await api.get(path, x_min_position=position, x_max_wait_ms="10000")
