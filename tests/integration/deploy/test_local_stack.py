@@ -24,6 +24,8 @@ import psutil
 import pytest
 import redis
 from confluent_kafka.admin import AdminClient, NewTopic
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from highwater.deploy.local.control import await_ready, start_detached, status, stop
 from highwater.deploy.local.errors import (
@@ -36,7 +38,7 @@ from highwater.deploy.local.errors import (
 )
 from highwater.deploy.local.part import Addresses
 from highwater.deploy.local.ports import PortBook
-from highwater.deploy.local.redis import server_program
+from highwater.deploy.local.redis import chosen_server
 from highwater.deploy.local.stack import LocalStack
 from highwater.deploy.local.state import read_state
 from highwater.deploy.local.supervisor import Plan, Role
@@ -204,7 +206,7 @@ def test_redis_asks_for_the_password(stack: LocalStack):
     address = stack.addresses.redis
     for wrong in ("", "highwater:x@", "default:x@", ":x@"):
         url = address.replace(f"highwater:{password_of(address)}@", wrong)
-        with redis.Redis.from_url(url) as client, pytest.raises(redis.AuthenticationError):
+        with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0)) as client, pytest.raises(redis.AuthenticationError):
             client.ping()
     with redis.Redis.from_url(stack.addresses.redis) as client:
         for words in (("CONFIG", "SET", "dir", "/tmp"), ("MODULE", "LIST"), ("REPLICAOF", "h", "1"), ("ACL", "LIST")):
@@ -241,7 +243,7 @@ def test_no_password_is_in_a_command_line_or_a_log(stack: LocalStack):
     assert min(len(password) for password in passwords) >= 43
     lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
     logs = [path.read_text(encoding="utf-8", errors="replace") for path in (stack.data_dir / "logs").iterdir()]
-    assert any("redis-server" in line for line in lines)
+    assert any(str(chosen_server().program) in line for line in lines)
     assert any(logs)
     assert [text for text in (*lines, *logs) if any(password in text for password in passwords)] == []
 
@@ -391,7 +393,7 @@ def test_a_part_that_is_late_is_waited_for_and_the_rest_stays(plan: Plan, privat
     slow = private_dir / "bin" / "redis-server"
     slow.parent.mkdir()
     # Taken before the installed one, as a server of the system is; it is there after three seconds.
-    slow.write_text(f'#!/bin/sh\n[ "$1" = --version ] || sleep 3\nexec {server_program()} "$@"\n')
+    slow.write_text(f'#!/bin/sh\n[ "$1" = --version ] || sleep 3\nexec {chosen_server().program} "$@"\n')
     slow.chmod(0o700)
     monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
     told: list[str] = []
