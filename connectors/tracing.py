@@ -19,7 +19,7 @@ from highwater.streams.telemetry import SPANS, get_log
 from highwater.streams.tracing import TRACER, AttributeValue, Span, Tracer
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 # Spans per request, and how long a first one waits for others: OpenTelemetry's batch size, and a fifth of its delay.
 BATCH_MAX = 512
@@ -61,21 +61,21 @@ class Exporter:
         self._thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
-        import httpx  # noqa: PLC0415 - only who exports spans needs it
+        import httpx2  # noqa: PLC0415 - only who exports spans needs it
 
-        with httpx.Client(timeout=REQUEST_SECONDS, trust_env=False) as http:
+        with httpx2.Client(timeout=REQUEST_SECONDS, trust_env=False) as http:
             while not self._ending.is_set():
                 self._tracer.waiting.wait()
                 self._ending.wait(DELAY_SECONDS)
                 self._send_waiting(http)
             self._send_waiting(http)
 
-    def _send_waiting(self, http: httpx.Client) -> None:
+    def _send_waiting(self, http: httpx2.Client) -> None:
         while spans := self._tracer.take(BATCH_MAX):
             self._send(http, spans)
 
-    def _send(self, http: httpx.Client, spans: Sequence[Span]) -> None:
-        import httpx  # noqa: PLC0415 - as above
+    def _send(self, http: httpx2.Client, spans: Sequence[Span]) -> None:
+        import httpx2  # noqa: PLC0415 - as above
 
         body = orjson.dumps(document(self._resource, spans))
         problem = ""
@@ -84,7 +84,7 @@ class Exporter:
                 break
             try:
                 answer = http.post(self._url, content=body, headers=self._headers)
-            except httpx.HTTPError as error:
+            except httpx2.HTTPError as error:
                 problem = f"{self._url} does not answer: {str(error) or type(error).__name__}"
                 continue
             if answer.is_success:

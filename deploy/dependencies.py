@@ -1,12 +1,14 @@
 """The audit of the locked dependencies: their licences and known vulnerabilities, with an assessment of each.
 
-    python -m highwater.deploy.dependencies                          # offline: does the answer cover exactly the locks?
-    python -m highwater.deploy.dependencies --refresh --advisories FOLDER_OR_ZIP …   # answer again, from OSV records
+    python -m highwater.deploy.dependencies                              # offline: does the answer cover exactly the locks?
+    python -m highwater.deploy.dependencies --advisories FOLDER_OR_ZIP …   # and each finding of a newer copy of the database?
+    python -m highwater.deploy.dependencies --advisories … --refresh --checked DATE   # answer again, from that copy
 
 Invariants. `dependencies.json` names exactly the packages of requirements.lock and jars.lock, with their versions. Each
 has a licence of the list below, or the answer says why it may be used; each vulnerability in a locked version has an
 answer. Nothing is fetched: advisories are a copy of a database in the OSV format (PyPA's repository, or OSV's archive
-of an ecosystem), licences are those that the installed packages declare.
+of an ecosystem), licences are those that the installed packages declare. The age of the copy is the first thing that is
+printed, and `deploy/release.py` refuses one that is too old.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import json
 import re
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
@@ -105,8 +107,7 @@ def is_permissive(licence: str) -> bool:
     return bool(_PERMISSIVE.search(licence)) and not _RECIPROCAL.search(licence)
 
 
-# -- renewing the answer
-# ------------------------------------------------------------------------------------------------------
+# -- renewing the answer -----------------------------------------------------------------------------------------------------
 
 
 def declared_licence(name: str) -> str | None:
@@ -147,7 +148,36 @@ def _texts(source: Path) -> Iterator[tuple[str, str]]:
                 yield Path(name).suffix, archive.read(name).decode("utf-8")
 
 
-def findings(pins: list[Pin], advisories: Iterator[dict[str, Any]]) -> list[Finding]:
+@dataclass(frozen=True, slots=True)
+class Advisories:
+    """A copy of a database of advisories; `state` is the day of its newest change (YYYY-MM-DD)."""
+
+    state: str
+    records: tuple[dict[str, Any], ...]
+
+
+def read_advisories(sources: Sequence[Path]) -> Advisories:
+    """Read copies of databases, each a folder or a zip archive of OSV records.
+
+    Raises:
+        ValueError: no record in them has a date.
+    """
+    known = tuple(record for source in sources for record in records(source))
+    state = max((str(record["modified"])[:10] for record in known if "modified" in record), default=None)
+    if state is None:
+        raise ValueError(f"no advisory with a date in {', '.join(map(str, sources))}")
+    return Advisories(state, known)
+
+
+def unanswered(found: Iterable[Finding], answer: Mapping[str, Any]) -> list[str]:
+    """Return the findings that the answer does not name."""
+    answered = {(one["package"], one["id"]) for one in answer["vulnerabilities"]}
+    return [
+        f"{one.pin}: {one.advisory} needs an answer" for one in found if (str(one.pin), one.advisory) not in answered
+    ]
+
+
+def findings(pins: list[Pin], advisories: Iterable[dict[str, Any]]) -> list[Finding]:
     """Return which advisories name a locked version."""
     by_name: dict[tuple[str, str], list[Pin]] = {}
     for pin in pins:
@@ -214,7 +244,7 @@ def refreshed(
     wanted = {(str(one.pin), one.advisory): one for one in found}
     kept = [one for key, one in answers.items() if key in wanted or one["package"] in packages]
     fresh = [key for key in wanted if key not in answers]
-    told += [f"{package}: {advisory} needs an answer" for package, advisory in fresh]
+    told += unanswered(found, old)
     vulnerabilities = [*kept, *({"package": package, "id": advisory, "answer": ""} for package, advisory in fresh)]
     answer = {
         **old,
@@ -266,21 +296,25 @@ def render(answer: Mapping[str, Any]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Check the answer, or renew it; return the exit status."""
     parser = argparse.ArgumentParser(description="Checks that the audit of the dependencies covers exactly the locks.")
-    parser.add_argument("--refresh", action="store_true", help="updates the answers; keeps what people wrote")
     parser.add_argument("--advisories", type=Path, nargs="+", default=[], help="folders or zip files of OSV records")
-    parser.add_argument("--state", help="date of the advisories, with --refresh")
+    parser.add_argument("--refresh", action="store_true", help="updates the answers; keeps what people wrote")
     parser.add_argument("--checked", help="date of this check, with --refresh")
     parser.add_argument("--write-page", action="store_true", help=f"writes {PAGE.name} from the answer")
     asked = parser.parse_args(arguments)
+    if asked.refresh and not (asked.advisories and asked.checked):
+        parser.error("--refresh needs --advisories and --checked")
     pins, answer = locked(), json.loads(ANSWER.read_text("utf-8"))
     told: list[str] = []
-    if asked.refresh:
-        if not (asked.advisories and asked.state and asked.checked):
-            parser.error("--refresh needs --advisories, --state and --checked")
-        known = [record for source in asked.advisories for record in records(source)]
-        found = findings(pins, iter(known))
-        answer, told = refreshed(pins, answer, found, asked.checked, asked.state, len(known))
-        ANSWER.write_text(json.dumps(answer, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if asked.advisories:
+        known = read_advisories(asked.advisories)
+        sys.stdout.write(f"{len(known.records)} advisories as of {known.state}\n")
+        found = findings(pins, known.records)
+        told = unanswered(found, answer)
+        if asked.refresh:
+            answer, told = refreshed(pins, answer, found, asked.checked, known.state, len(known.records))
+            ANSWER.write_text(json.dumps(answer, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    else:
+        sys.stdout.write(f"{answer['advisories']['records']} advisories as of {answer['advisories']['state']}\n")
     if asked.write_page or asked.refresh:
         PAGE.write_text(render(answer), encoding="utf-8")
     told += faults(pins, answer, PAGE.read_text("utf-8") if PAGE.is_file() else "")

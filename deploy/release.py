@@ -2,6 +2,7 @@
 
     python -m highwater.deploy.release            # refuses a version that is not ready to be tagged
     python -m highwater.deploy.release --dry-run  # lists the reasons and builds anyway
+    python -m highwater.deploy.release --advisories FOLDER_OR_ZIP …   # checks the dependencies against a newer copy first
 
 Invariant: everything is built from the commit, never from the work tree, and the wheel is built from the sdist, so that
 an sdist with a missing file builds nothing. It publishes nothing and creates no tag (docs/releasing.md).
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -18,10 +20,18 @@ import sys
 import tarfile
 import tempfile
 import tomllib
+import zipfile
+from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
+from typing import Any
+
+from highwater.deploy.dependencies import ANSWER, Advisories, Pin, findings, locked, read_advisories, unanswered
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECKSUMS = "SHA256SUMS"
+# Advisories on packages of this size are published every week; two months leave time to get a copy where there is no network.
+ADVISORY_DAYS_MAX = 60
 _HEADING = re.compile(r"^## (?P<version>\S+) \((?P<state>[^)]+)\)$", re.MULTILINE)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _BUILD = "import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
@@ -54,6 +64,19 @@ def refusals(state: str, version: str, *, changed: str, tags: list[str]) -> list
         found.append(f"the work tree has changes that are not committed: {', '.join(changed.split())}")
     if f"v{version}" in tags:
         found.append(f"the tag v{version} exists: set the next version in pyproject.toml")
+    return found
+
+
+def audit_refusals(audit: Mapping[str, Any], given: Advisories | None, pins: list[Pin], committed: date) -> list[str]:
+    """Return why the audit of the dependencies does not suffice for a release of this day's commit; empty if it does.
+
+    `given` is a copy of the advisories that is newer than the audit's; None: there is none.
+    """
+    state = given.state if given is not None else audit["advisories"]["state"]
+    days = (committed - date.fromisoformat(state)).days
+    found = [] if given is None else unanswered(findings(pins, given.records), audit)
+    if days > ADVISORY_DAYS_MAX:
+        found.append(f"the advisories end {days} days before the commit, on {state}: give a newer copy (--advisories)")
     return found
 
 
@@ -99,8 +122,8 @@ def _run(*command: str, folder: Path = ROOT) -> str:
     return done.stdout
 
 
-def release(into: Path, *, is_dry_run: bool) -> list[Path]:
-    """Build the files of the committed version into an empty folder.
+def release(into: Path, *, is_dry_run: bool, advisories: Advisories | None = None) -> list[Path]:
+    """Build the files of the committed version into an empty folder; `advisories` are newer than those of the audit.
 
     Raises:
         ReleaseError: the version is not ready, or the folder is not empty.
@@ -110,6 +133,10 @@ def release(into: Path, *, is_dry_run: bool) -> list[Path]:
     refused = refusals(
         state, version, changed=_git("status", "--porcelain", "-z").replace("\0", "\n"), tags=_git("tag").split()
     )
+    audit = json.loads(ANSWER.read_text("utf-8"))
+    sys.stderr.write(f"advisories as of {advisories.state if advisories else audit['advisories']['state']}\n")
+    commit_day = date.fromisoformat(_git("log", "-1", "--format=%cs").strip())
+    refused += audit_refusals(audit, advisories, locked(), commit_day)
     for line in refused:
         sys.stderr.write(f"not ready: {line}\n")
     if refused and not is_dry_run:
@@ -136,11 +163,13 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--dry-run", action="store_true", help="Build even if the version is not ready to be tagged.")
     parser.add_argument("--into", type=Path, default=ROOT / "dist", help="Folder of the files (default: dist).")
+    parser.add_argument("--advisories", type=Path, nargs="+", help="Folders or zip files of OSV records.")
     given = parser.parse_args(arguments)
     try:
-        for path in release(given.into, is_dry_run=given.dry_run):
+        advisories = read_advisories(given.advisories) if given.advisories else None
+        for path in release(given.into, is_dry_run=given.dry_run, advisories=advisories):
             sys.stdout.write(f"{path}\n")
-    except ReleaseError as error:
+    except (ReleaseError, ValueError, OSError, zipfile.BadZipFile) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     except subprocess.CalledProcessError as error:

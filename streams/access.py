@@ -45,14 +45,14 @@ def registry_untrusted(refusal: str) -> str:
 
 @functools.cache
 def trusts_nobody() -> ssl.SSLContext:
-    """Return the context for a plain HTTP client: it meets no certificate, and httpx would load the public authorities
+    """Return the context for a plain HTTP client: it meets no certificate, and httpx2 would load the public authorities
     (25 ms).
     """
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def trust_for(address: str) -> ssl.SSLContext | bool:
-    """Return `verify` of an httpx client that follows no redirects from this address: the public authorities if it uses TLS."""
+    """Return `verify` of an httpx2 client that follows no redirects from this address: the public authorities if it uses TLS."""
     return trusts_nobody() if address.startswith("http://") else True
 
 
@@ -204,8 +204,8 @@ class RegistryAccess:
         """Return name and password for basic authentication (RFC 7617)."""
         return None if self.username is None else (self.username, self.password or "")
 
-    def httpx(self) -> dict[str, Any]:
-        """Return the options of an httpx client."""
+    def http_client(self) -> dict[str, Any]:
+        """Return the options of an httpx2 client (its arguments)."""
         context = self.context()
         return {"auth": self.credentials, "verify": context or trusts_nobody(), "trust_env": False}
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import httpx2
 import hypothesis
 import pytest
@@ -30,8 +29,8 @@ _LEADERS_SECONDS_MAX = 60
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Each HTTP client would load the public authorities, which takes 20 ms, and every server of a test is on this machine.
-for _transport in (vars(httpx._transports.default), vars(httpx2._transports.default)):
-    _transport["create_ssl_context"] = functools.cache(_transport["create_ssl_context"])
+_transport = vars(httpx2._transports.default)
+_transport["create_ssl_context"] = functools.cache(_transport["create_ssl_context"])
 
 # No test fails for the machine's speed.
 hypothesis.settings.register_profile("highwater", deadline=None)

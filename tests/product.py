@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import asyncpg
-import httpx
+import httpx2
 import redis
 from confluent_kafka import Consumer, TopicPartition
 
@@ -99,7 +99,7 @@ class Product:
         }
         if collector is not None:  # only writes that ask for it are traced
             self.environment |= {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_TRACES_SAMPLER_ARG": "0"}
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30.0, verify=trusts_nobody())
+        self.http = httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30.0, verify=trusts_nobody())
 
     def __enter__(self) -> Self:
         """Start everything and wait until it is ready."""
@@ -163,7 +163,7 @@ class Product:
                 if self.parts.probe(name, 1.0) is not None:
                     self.parts.start_part(name)
 
-    def get(self, path: str, **headers: str) -> httpx.Response:
+    def get(self, path: str, **headers: str) -> httpx2.Response:
         """GET, underscores in header names standing for hyphens."""
         return self.http.get(path, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
@@ -200,7 +200,7 @@ class Product:
         """Poll until a condition holds; its value."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            with contextlib.suppress(httpx.TransportError):
+            with contextlib.suppress(httpx2.TransportError):
                 found = condition()
                 if found:
                     return found

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import quote
 
-import httpx
+import httpx2
 
 from highwater.api.command.publishing import EventPublisher, Publisher
 from highwater.connectors.kafka.registry import Registry
@@ -169,7 +169,7 @@ class Load:
         self._settings = settings
         self._clock = ProductClock()
         self._codec = asyncio.run(Registry(settings.registry_access()).codec())
-        self._http = httpx.Client(base_url=api_url, timeout=_ASKED_SECONDS_MAX, verify=trusts_nobody())
+        self._http = httpx2.Client(base_url=api_url, timeout=_ASKED_SECONDS_MAX, verify=trusts_nobody())
         self._is_over = threading.Event()
         # Held while a round is sent, and while a request is made.
         self._sending, self._asking = threading.Lock(), threading.Lock()
@@ -233,7 +233,7 @@ class Load:
             is_write = number % 8 == 0
             written = f"/api/users/{reader}/activity"
             answer = self._http.post(written, json={}) if is_write else self._http.get(path)
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             self.asked.note(None)
             return
         # Resources that are not built yet are answered with 404.
@@ -246,7 +246,7 @@ class Load:
 
     def sees(self, number: int) -> bool:
         """Return whether the API shows the probes up to this one, which are numbered from 1."""
-        with contextlib.suppress(httpx.HTTPError):
+        with contextlib.suppress(httpx2.HTTPError):
             answer = self._http.get(f"/api/channels/{PROBES}")
             return answer.status_code == 200 and int(answer.json()["current_seq"]) >= number
         return False

@@ -20,7 +20,7 @@ from highwater.streams.printable import printable
 from highwater.streams.wording import counted
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 _SUBMITTED = "chunks.chunk-submitted"
 # Chunks per request: one page of text each, some megabytes.
@@ -122,7 +122,7 @@ class _Sending:
         """Return the number of sources."""
         return len(self._sources)
 
-    def take(self, client: httpx.Client, number: int, document: Any) -> None:
+    def take(self, client: httpx2.Client, number: int, document: Any) -> None:
         """Add a line of the file.
 
         Raises:
@@ -153,7 +153,7 @@ class _Sending:
         if len(source.waiting) >= _CHUNKS_PER_REQUEST or source.bytes >= _BYTES_PER_REQUEST:
             self._post(client, key, source, {"finish": False})
 
-    def finish(self, client: httpx.Client, said: dict[str, bool]) -> None:
+    def finish(self, client: httpx2.Client, said: dict[str, bool]) -> None:
         """Send the remaining chunks and the end of each source, with the common options."""
         if not self._sources and all(self._defaults.values()):
             key = (*map(str, self._defaults.values()),)
@@ -164,7 +164,7 @@ class _Sending:
             end = {"finish": True, "expected_count": len(source.numbers), **said}
             self._post(client, key, source, end)
 
-    def _post(self, client: httpx.Client, key: tuple[str, str, str], source: _Source, more: dict[str, Any]) -> None:
+    def _post(self, client: httpx2.Client, key: tuple[str, str, str], source: _Source, more: dict[str, Any]) -> None:
         ns, slot, source_id = key
         of = {"ns": ns, "slot": slot, "source_id": source_id, "ingest_id": self.ingest_id}
         answer = request(client, "POST", "/api/chunks/ingest", json={**of, **more, "chunks": source.waiting}).json()
@@ -190,7 +190,7 @@ def _documents(file: IO[bytes]) -> Iterator[tuple[int, Any]]:
             raise CommandFailedError(f"line {line.number} is not JSON: {error}") from error
 
 
-def _waited(client: httpx.Client, accepted: dict[str, Any], sources: int, timeout_seconds: float) -> dict[str, Any]:
+def _waited(client: httpx2.Client, accepted: dict[str, Any], sources: int, timeout_seconds: float) -> dict[str, Any]:
     """Return the outcome of an ingest once all its sources have ended.
 
     Raises:
@@ -198,7 +198,7 @@ def _waited(client: httpx.Client, accepted: dict[str, Any], sources: int, timeou
     """
     import time
 
-    import httpx
+    import httpx2
 
     from highwater.streams.clock import monotonic_seconds
 
@@ -208,11 +208,11 @@ def _waited(client: httpx.Client, accepted: dict[str, Any], sources: int, timeou
     try:
         while True:
             answer = client.get(path, headers=headers, params={"limit": 1})
-            if answer.status_code == httpx.codes.OK:
+            if answer.status_code == httpx2.codes.OK:
                 found: dict[str, Any] = answer.json()
                 if found["sources_done"] == found["sources_total"] >= sources:
                     return request(client, "GET", path).json()  # type: ignore[no-any-return]
-            elif answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+            elif answer.status_code != httpx2.codes.SERVICE_UNAVAILABLE:
                 request(client, "GET", path)
             if monotonic_seconds() > until:
                 raise CommandFailedError(
@@ -220,7 +220,7 @@ def _waited(client: httpx.Client, accepted: dict[str, Any], sources: int, timeou
                     f"`highwater chunks show {accepted['ingest_id']}` shows its status"
                 )
             time.sleep(_LOOK_SECONDS)
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         raise CommandFailedError(
             f"the API does not answer ({str(error) or type(error).__name__}); the ingest continues without this command"
         ) from error

@@ -191,7 +191,7 @@ def replicas_verdict(replicas: Sequence[tuple[int, int]]) -> Check:
 
 async def check_registry(settings: Settings) -> list[Check]:
     """Check the registry, and the schemas with their compatibility."""
-    import httpx
+    import httpx2
 
     from highwater.connectors.kafka.registry import COMPATIBILITY, Registry
     from highwater.schemas.errors import ConfigurationError
@@ -202,7 +202,7 @@ async def check_registry(settings: Settings) -> list[Check]:
     registry = Registry(settings.registry_access())
     url = registry.access.url
     missing, loose = [], []
-    async with httpx.AsyncClient(timeout=_ANSWER_SECONDS, **registry.access.httpx()) as http:
+    async with httpx2.AsyncClient(timeout=_ANSWER_SECONDS, **registry.access.http_client()) as http:
         version = await _registry_version(http, url)
         for topic in TOPICS.values():
             try:
@@ -213,7 +213,7 @@ async def check_registry(settings: Settings) -> list[Check]:
             except UnavailableError as error:
                 return [Check("schema registry", BAD, f"{url}: {error}", "start it, or correct SCHEMA_REGISTRY_URL")]
             answer = await http.get(f"{url}/config/{topic.subject}")
-            level = answer.json().get("compatibilityLevel") if answer.status_code == httpx.codes.OK else None
+            level = answer.json().get("compatibilityLevel") if answer.status_code == httpx2.codes.OK else None
             if level != COMPATIBILITY:
                 loose.append(f"{topic.subject} ({level})")
     found = [Check("schema registry", OK, f"{url}{version}")]
@@ -226,12 +226,12 @@ async def check_registry(settings: Settings) -> list[Check]:
 
 async def _registry_version(http: Any, url: str) -> str:
     """Return the version of Apicurio; other registries do not report one."""
-    import httpx
+    import httpx2
 
     try:
         answer = await http.get(f"{url.partition('/apis/')[0]}/apis/registry/v3/system/info")
         return f", {answer.json()['name']} {answer.json()['version']}"
-    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+    except (httpx2.HTTPError, ValueError, KeyError, TypeError):
         return ""
 
 
@@ -269,10 +269,11 @@ def migrations_verdict(expected: dict[str, str], applied: dict[str, str]) -> Che
 
 
 async def check_redis(settings: Settings) -> list[Check]:
-    """Check Redis, and the separate Redis for caches if there is one."""
+    """Check Redis, and the separate Redis for caches if there is one; name the vulnerabilities of the embedded one."""
     from highwater.connectors.redis.client import ask_once
+    from highwater.deploy.local.redis import installed_program
 
-    found = []
+    found, servers = [], []
     for name, address, setting in (
         ("redis", settings.redis, "REDIS_URL"),
         ("redis_cache", settings.redis_cache, "REDIS_CACHE_URL"),
@@ -280,11 +281,27 @@ async def check_redis(settings: Settings) -> list[Check]:
         if address is None:
             continue
         try:
-            found.append(Check(name, OK, f"Redis {await ask_once(address, _ANSWER_SECONDS, setting)}"))
+            server = await ask_once(address, _ANSWER_SECONDS, setting)
+            servers.append(server)
+            found.append(Check(name, OK, f"{server.kind} {server.version}"))
         except UnavailableError as error:
             remedy = f"start it, or correct {setting}; reads continue from PostgreSQL meanwhile"
             found.append(Check(name, BAD, f"{error}", remedy))
-    return found
+    embedded = next((server for server in servers if Path(server.executable) == installed_program()), None)
+    return [*found, *([embedded_redis_verdict(embedded.version)] if embedded else [])]
+
+
+def embedded_redis_verdict(version: str) -> Check:
+    """Name the known vulnerabilities of the Redis that `make install` brings, as the audit of the dependencies has them."""
+    from highwater.deploy.local.redis import known_vulnerabilities
+
+    checked, names = known_vulnerabilities()
+    detail = f"the embedded Redis {version} has {counted(len(names), 'known vulnerability', 'known vulnerabilities')}"
+    remedy = (
+        "install a Redis or Valkey of the system, which `highwater up` prefers from its next start on; "
+        "docs/dependencies.md says which of these can be reached"
+    )
+    return Check("redis advisories", WARNING, f"{detail} (as of {checked}): {', '.join(names)}", remedy)
 
 
 async def check_embedder(settings: Settings) -> list[Check]:

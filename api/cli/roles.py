@@ -167,7 +167,7 @@ def api() -> None:
 @json_option
 def health(of_api: bool, as_json: bool) -> None:
     """Ask a role on this machine whether it is ready; exit status 0 when it is."""
-    import httpx
+    import httpx2
 
     settings = own_settings()
     address = health_address(settings, environment_with_file(), of_api=of_api)
@@ -175,9 +175,9 @@ def health(of_api: bool, as_json: bool) -> None:
     verify = api_trust(settings, address)
     try:
         # trust_env off: a proxy of the environment cannot reach this machine's own ports.
-        answer = httpx.get(url, timeout=HEALTH_SECONDS, trust_env=False, verify=verify)
-        ready, detail = answer.status_code == httpx.codes.OK, answer.text.strip()
-    except httpx.HTTPError as error:
+        answer = httpx2.get(url, timeout=HEALTH_SECONDS, trust_env=False, verify=verify)
+        ready, detail = answer.status_code == httpx2.codes.OK, answer.text.strip()
+    except httpx2.HTTPError as error:
         ready, detail = False, f"{url} does not answer: {str(error) or type(error).__name__}"
     if as_json:
         print_json({"ready": ready, "url": url, "detail": detail})

@@ -172,12 +172,12 @@ class _Looking:
 
     def _scraped(self, address: str) -> str | None:
         """Return a page of metrics; None if there is no answer."""
-        import httpx
+        import httpx2
 
         verify = api_trust(self._settings, address)
         try:
-            answer = httpx.get(address, timeout=_SCRAPE_SECONDS, trust_env=False, verify=verify)
-        except httpx.HTTPError:
+            answer = httpx2.get(address, timeout=_SCRAPE_SECONDS, trust_env=False, verify=verify)
+        except httpx2.HTTPError:
             return None
         return answer.text if answer.is_success else None
 

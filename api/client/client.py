@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import pyarrow as pa
 
 from highwater.api.client.frames import Frame, table_of
@@ -87,7 +87,7 @@ class Client:
         given["HIGHWATER_API_URL"] = api
         self._given = {name: value for name, value in given.items() if value}
         self._api_key = api_key
-        self._http: httpx.Client | None = None
+        self._http: httpx2.Client | None = None
         self._kept: OrderedDict[str, tuple[str, Frame]] = OrderedDict()
 
     def __enter__(self) -> Self:
@@ -275,7 +275,7 @@ class Client:
         kept = self._kept.get(question)
         headers = {"X-Min-Position": positions} if positions else {}
         answer = self._get(path, asked, headers | ({"If-None-Match": kept[0]} if kept is not None else {}))
-        if kept is not None and answer.status_code == httpx.codes.NOT_MODIFIED:
+        if kept is not None and answer.status_code == httpx2.codes.NOT_MODIFIED:
             self._kept.move_to_end(question)
             return kept[1]
         document = answer.json()
@@ -290,7 +290,7 @@ class Client:
                 self._kept.popitem(last=False)
         return frame
 
-    def _get(self, path: str, parameters: Mapping[str, Any], headers: dict[str, str]) -> httpx.Response:
+    def _get(self, path: str, parameters: Mapping[str, Any], headers: dict[str, str]) -> httpx2.Response:
         """Return a 2xx or 304 answer; retries while the resource is being built or the position is not accounted for.
 
         Raises:
@@ -301,17 +301,17 @@ class Client:
         while True:
             try:
                 answer = self._client().get(path, params=dict(parameters), headers=headers)
-            except httpx.HTTPError as error:
+            except httpx2.HTTPError as error:
                 raise UnavailableError(
                     f"the API at {self._client().base_url} does not answer ({str(error) or type(error).__name__})"
                 ) from error
-            if answer.status_code in (httpx.codes.OK, httpx.codes.NOT_MODIFIED):
+            if answer.status_code in (httpx2.codes.OK, httpx2.codes.NOT_MODIFIED):
                 return answer
             if "retry-after" not in answer.headers or monotonic_seconds() >= deadline:
                 raise RefusedError(answer.status_code, _detail(answer))
             time.sleep(_pause_seconds(answer.headers["retry-after"]))
 
-    def _client(self) -> httpx.Client:
+    def _client(self) -> httpx2.Client:
         if self._http is None:
             settings = self._settings()
             environment = {**environment_with_file(), **self._given}
@@ -319,7 +319,7 @@ class Client:
             key = self._api_key or any_key(settings)
             headers = {} if key is None else {"Authorization": f"Bearer {key}"}
             # trust_env off: a proxy of the environment cannot reach this machine's own ports.
-            self._http = httpx.Client(
+            self._http = httpx2.Client(
                 base_url=address,
                 headers=headers,
                 timeout=_REQUEST_SECONDS,
@@ -333,7 +333,7 @@ class Client:
         return stack_settings(*needed, given=self._given)
 
 
-def _frame(model: ReadModel, rows: list[dict[str, Any]], headers: httpx.Headers) -> Frame:
+def _frame(model: ReadModel, rows: list[dict[str, Any]], headers: httpx2.Headers) -> Frame:
     version = headers.get("x-resource-version")
     return Frame(
         table_of(rows, model.schema),
@@ -358,7 +358,7 @@ def _pause_seconds(text: str) -> float:
     return min(float(text), _PAUSE_SECONDS) if text.isascii() and text.isdigit() else _PAUSE_SECONDS
 
 
-def _detail(answer: httpx.Response) -> str:
+def _detail(answer: httpx2.Response) -> str:
     try:
         return str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):

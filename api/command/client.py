@@ -14,7 +14,7 @@ from highwater.api.command.connection import api_address, api_trust, own_setting
 from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
     from highwater.streams.settings import Settings
 
@@ -61,15 +61,15 @@ def key_for(settings: Settings, user_id: str) -> str | None:
 
 
 @contextmanager
-def api_client(settings: Settings, api_key: str | None) -> Iterator[httpx.Client]:
+def api_client(settings: Settings, api_key: str | None) -> Iterator[httpx2.Client]:
     """Yield a client of the API with that key; None: without a key."""
-    import httpx
+    import httpx2
 
     headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
     url = api_address(settings, environment_with_file())
     # trust_env off: a proxy of the environment cannot reach this machine's own ports.
     verify = api_trust(settings, url)
-    with httpx.Client(
+    with httpx2.Client(
         base_url=url, headers=headers, timeout=_REQUEST_SECONDS, trust_env=False, verify=verify
     ) as client:
         yield client
@@ -112,18 +112,18 @@ def ask_pages(path: str, member: str, limit: int, parameters: Mapping[str, str])
     return found
 
 
-def request(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response:
+def request(client: httpx2.Client, method: str, path: str, **more: Any) -> httpx2.Response:
     """Return a 2xx answer.
 
     Raises:
         click.UsageError: the request is invalid.
         CommandFailedError: the API is unavailable, or refuses.
     """
-    import httpx
+    import httpx2
 
     try:
         answer = client.request(method, path, **more)
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         raise CommandFailedError(
             f"the API at {client.base_url} does not answer ({str(error) or type(error).__name__}); `highwater up` starts one"
         ) from error
@@ -131,22 +131,22 @@ def request(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.
     return answer
 
 
-def check(answer: httpx.Response) -> None:
+def check(answer: httpx2.Response) -> None:
     """Refuse an answer that is not 2xx.
 
     Raises:
         click.UsageError: the request is invalid.
         CommandFailedError: the API refuses.
     """
-    import httpx
+    import httpx2
 
-    if answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY:
+    if answer.status_code == httpx2.codes.UNPROCESSABLE_ENTITY:
         raise click.UsageError(detail_of(answer), click.get_current_context())
     if not answer.is_success:
         raise CommandFailedError(f"the API answered {answer.status_code}: {detail_of(answer)}")
 
 
-def detail_of(answer: httpx.Response) -> str:
+def detail_of(answer: httpx2.Response) -> str:
     """Return the detail of a problem."""
     try:
         return str(answer.json()["detail"])

@@ -173,7 +173,7 @@ def own_api_address(settings: Settings, port: int) -> str:
 
 
 def api_trust(settings: Settings, address: str) -> ssl.SSLContext:
-    """Return what a client of the API at that address trusts, as httpx accepts it.
+    """Return what a client of the API at that address trusts, as httpx2 accepts it.
 
     Raises:
         ConfigurationError: a certificate cannot be read.

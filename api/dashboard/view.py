@@ -15,7 +15,7 @@ from html import escape
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import httpx
+import httpx2
 from nicegui import events, ui
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -184,15 +184,15 @@ class View:
 
     async def send(
         self, method: str, path: str, *, parameters: Mapping[str, Any] | None = None, body: Any = None
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         """Send one request to the API as this visitor.
 
         Raises:
             ReadRefusedError: the response was not a 2xx.
         """
         headers = {} if self.visitor.authorization is None else {"Authorization": self.visitor.authorization}
-        transport = httpx.ASGITransport(self.dashboard.api, client=(address_of(self.request.scope), 0))
-        async with httpx.AsyncClient(
+        transport = httpx2.ASGITransport(self.dashboard.api, client=(address_of(self.request.scope), 0))
+        async with httpx2.AsyncClient(
             transport=transport, base_url="http://localhost", headers=headers, timeout=READ_SECONDS_MAX
         ) as client:
             wanted = {name: value for name, value in (parameters or {}).items() if value is not None}
@@ -397,7 +397,7 @@ def link(path: str, **parameters: str) -> str:
     return f"{path}?{urlencode(parameters)}" if parameters else path
 
 
-def _detail(answer: httpx.Response) -> str:
+def _detail(answer: httpx2.Response) -> str:
     try:
         found = answer.json()
     except ValueError:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import orjson
 
 from highwater.api.history_check.folds import highest
@@ -78,7 +78,7 @@ class Session:
         self.draws = draws
         self._apis = target.apis
         headers = {} if target.api_key is None else {"Authorization": f"Bearer {target.api_key}"}
-        self._http = httpx.AsyncClient(
+        self._http = httpx2.AsyncClient(
             timeout=REQUEST_SECONDS, headers=headers, verify=target.verify, trust_env=False, follow_redirects=False
         )
         self._positions: dict[tuple[str, int], int] = {}
@@ -145,7 +145,7 @@ class Session:
         invocation = self.recorder.invoke(self.name, api, action, resource, **recorded)
         try:
             answer = await self._http.request(method, api + path, headers=dict(headers), content=content)
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             return self.recorder.complete(invocation, None)
         completion = self.recorder.complete(invocation, answer.status_code, **members_of(action, answer))
         self.learn(completion.positions)
@@ -159,12 +159,12 @@ class Session:
         return completion
 
 
-def _retry_seconds(answer: httpx.Response) -> float:
+def _retry_seconds(answer: httpx2.Response) -> float:
     text = answer.headers.get("retry-after", "")
     return float(text) if text.isdecimal() else _RETRY_SECONDS
 
 
-def members_of(action: Action, answer: httpx.Response) -> dict[str, Any]:
+def members_of(action: Action, answer: httpx2.Response) -> dict[str, Any]:
     """Return what a history records of an answer."""
     headers = answer.headers
     version = headers.get("x-resource-version", "")
@@ -228,6 +228,6 @@ _CONTENT: Mapping[Action, Callable[[dict[str, Any]], dict[str, Any]]] = {
 def is_ready(api: str, verify: ssl.SSLContext | bool) -> bool:
     """Return whether an API process is ready."""
     try:
-        return httpx.get(f"{api}/readyz", timeout=REQUEST_SECONDS, verify=verify, trust_env=False).is_success
-    except httpx.HTTPError:
+        return httpx2.get(f"{api}/readyz", timeout=REQUEST_SECONDS, verify=verify, trust_env=False).is_success
+    except httpx2.HTTPError:
         return False

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-import httpx
+import httpx2
 import orjson
 from confluent_kafka import KafkaException, Message, Producer
 from fastavro import parse_schema, schemaless_writer
@@ -77,9 +77,9 @@ def foreign_producer(client: Mapping[str, str], access: RegistryAccess, topic: s
     """
     address = f"{access.url.rstrip('/')}/subjects/{topic}-value/versions/latest"
     try:
-        answer = httpx.get(address, timeout=_REGISTRY_SECONDS, **access.httpx())
+        answer = httpx2.get(address, timeout=_REGISTRY_SECONDS, **access.http_client())
         answer.raise_for_status()
         document = answer.json()
         return ForeignProducer(client, topic, int(document["id"]), orjson.loads(document["schema"]))
-    except (httpx.HTTPError, ValueError, KeyError) as error:
+    except (httpx2.HTTPError, ValueError, KeyError) as error:
         raise UnreachableError(f"the schema registry at {access.url} gave no schema of {topic}: {error}") from error

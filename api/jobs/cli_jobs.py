@@ -22,7 +22,7 @@ from highwater.streams.jobs.states import JobStatus, Kind
 from highwater.streams.printable import printable
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
     from highwater.api.command.terminal import Bar
 
@@ -352,7 +352,7 @@ def recompute_usage(organization_id: str | None, period: str | None, is_stored: 
 
 
 def _watched(
-    client: httpx.Client, job_id: str, positions: str | None, *, as_json: bool, after: str | None = None
+    client: httpx2.Client, job_id: str, positions: str | None, *, as_json: bool, after: str | None = None
 ) -> None:
     """Show a job until it has ended, and how it ended; only events after `after`."""
     from highwater.streams.jobs.progress import OUTLINE_READY
@@ -391,7 +391,7 @@ def _show(event: ServerSentEvent, bar: Bar, *, as_json: bool) -> None:
         say(printable(f"{document.get('progress_pct', '')}% {line}"))
 
 
-def _events(client: httpx.Client, job_id: str, positions: str | None, after: str | None) -> Iterator[ServerSentEvent]:
+def _events(client: httpx2.Client, job_id: str, positions: str | None, after: str | None) -> Iterator[ServerSentEvent]:
     """Yield the events of a job until it has ended, over as many connections as necessary.
 
     Raises:
@@ -400,7 +400,7 @@ def _events(client: httpx.Client, job_id: str, positions: str | None, after: str
     """
     import time
 
-    import httpx
+    import httpx2
 
     from highwater.streams.jobs.progress import ENDS
 
@@ -413,9 +413,9 @@ def _events(client: httpx.Client, job_id: str, positions: str | None, after: str
             with client.stream(
                 "GET", f"/api/jobs/{job_id}/events", headers=headers, timeout=_SILENCE_SECONDS
             ) as answer:
-                if answer.status_code == httpx.codes.NO_CONTENT:
+                if answer.status_code == httpx2.codes.NO_CONTENT:
                     return
-                if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                if answer.status_code != httpx2.codes.SERVICE_UNAVAILABLE:
                     if not answer.is_success:
                         answer.read()
                         check(answer)
@@ -427,7 +427,7 @@ def _events(client: httpx.Client, job_id: str, positions: str | None, after: str
                         has_ended = told.document["event_type"] in ENDS
                     if has_ended:
                         continue  # 204 means that; a failed job that was restarted since continues
-        except httpx.TransportError as error:
+        except httpx2.TransportError as error:
             if not is_said:
                 is_said = True
                 warn(f"the API does not answer ({str(error) or type(error).__name__}); trying again")

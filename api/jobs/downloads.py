@@ -14,7 +14,7 @@ from hashlib import sha256 as digest_of
 from pathlib import Path
 from typing import BinaryIO
 
-import httpx
+import httpx2
 
 from highwater.api.command.client import check
 from highwater.api.command.command import CommandFailedError
@@ -26,7 +26,7 @@ STANDARD_OUTPUT = Path("-")
 
 
 def save(
-    client: httpx.Client, sha256: str, parameters: Mapping[str, str], output: Path | None, *, is_replaced: bool
+    client: httpx2.Client, sha256: str, parameters: Mapping[str, str], output: Path | None, *, is_replaced: bool
 ) -> Path | None:
     """Save a blob; return its path, None for standard output.
 
@@ -64,19 +64,19 @@ def save(
         return place
 
 
-def _copied(answer: httpx.Response, file: BinaryIO, sha256: str) -> None:
+def _copied(answer: httpx2.Response, file: BinaryIO, sha256: str) -> None:
     digest = digest_of()
     try:
         for part in answer.iter_raw():
             digest.update(part)
             file.write(part)
-    except httpx.TransportError as error:
+    except httpx2.TransportError as error:
         raise CommandFailedError(f"the download was interrupted ({str(error) or type(error).__name__})") from error
     if digest.hexdigest() != sha256.lower():
         raise CommandFailedError(f"the received bytes are not {sha256}; try again")
 
 
-def _name_of(answer: httpx.Response, sha256: str) -> str:
+def _name_of(answer: httpx2.Response, sha256: str) -> str:
     """Return the name in the response, if it is one path component; else one derived from the digest."""
     name = name_in(answer.headers.get("content-disposition", "")) or ""
     try:

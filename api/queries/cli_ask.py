@@ -19,7 +19,7 @@ from highwater.api.command.terminal import print_json, say, warn
 from highwater.streams.printable import printable
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 # Three attempts per stage with a minute between them (R1.33) take no longer than this in an ordinary case.
 TIMEOUT_SECONDS_DEFAULT = 600.0
@@ -65,7 +65,7 @@ def ask(user: str, question: str, timeout_seconds: float, organization: str | No
 
 
 def _wait(
-    client: httpx.Client, submitted: Mapping[str, Any], timeout_seconds: float, show: Callable[[str], None]
+    client: httpx2.Client, submitted: Mapping[str, Any], timeout_seconds: float, show: Callable[[str], None]
 ) -> dict[str, Any]:
     """Return the status once the run has ended.
 
@@ -74,7 +74,7 @@ def _wait(
     """
     import time
 
-    import httpx
+    import httpx2
 
     from highwater.streams.clock import monotonic_seconds
 
@@ -86,16 +86,16 @@ def _wait(
         show(said)
         try:
             answer = client.get(f"/api/query/{request_id}/status", headers=headers)
-        except httpx.TransportError as error:
+        except httpx2.TransportError as error:
             said = f"the API does not answer: {str(error) or type(error).__name__}"
         else:
-            if answer.status_code == httpx.codes.OK:
+            if answer.status_code == httpx2.codes.OK:
                 headers.clear()
                 document: dict[str, Any] = answer.json()
                 if document["status"] != "processing":
                     return document
                 said = document["state"].lower()
-            elif answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+            elif answer.status_code != httpx2.codes.SERVICE_UNAVAILABLE:
                 raise CommandFailedError(
                     f"request {request_id}: the API answered {answer.status_code}: {detail_of(answer)}"
                 )

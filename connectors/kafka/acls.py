@@ -65,6 +65,7 @@ def _settle_users(admin: Admin, passwords: Mapping[str, str], rules: Mapping[str
     changed = []
     with admin.asking("Kafka does not set its access rules") as client:
         for user, wanted in rules.items():
+            # librdkafka refuses an empty list, so each call is made only if there is something to do.
             declared = {binding for rule in wanted for binding in _bindings(user, rule)}
             there = set(
                 client.describe_acls(_all_of(user), request_timeout=REQUEST_SECONDS).result(2 * REQUEST_SECONDS)
@@ -73,11 +74,13 @@ def _settle_users(admin: Admin, passwords: Mapping[str, str], rules: Mapping[str
                 continue
             changed.append(user)
             # First what is missing: while both versions run neither lacks what both need.
-            for future in client.create_acls(list(declared - there), request_timeout=REQUEST_SECONDS).values():
-                future.result(2 * REQUEST_SECONDS)
-            surplus = [_exactly(binding) for binding in there - declared]
-            for future in client.delete_acls(surplus, request_timeout=REQUEST_SECONDS).values() if surplus else ():
-                future.result(2 * REQUEST_SECONDS)
+            if missing := declared - there:
+                for future in client.create_acls(list(missing), request_timeout=REQUEST_SECONDS).values():
+                    future.result(2 * REQUEST_SECONDS)
+            if surplus := there - declared:
+                asked = client.delete_acls([_exactly(one) for one in surplus], request_timeout=REQUEST_SECONDS)
+                for future in asked.values():
+                    future.result(2 * REQUEST_SECONDS)
     with admin.asking("Kafka does not set the passwords of its users") as client:
         how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
         credentials = [UserScramCredentialUpsertion(user, how, text.encode()) for user, text in passwords.items()]

@@ -168,8 +168,16 @@ async def _reply(connection: Any) -> Any:
         return error
 
 
-async def ask_once(url: str, seconds: float, setting: str = "REDIS_URL") -> str:
-    """Return the version of the Redis at an address, over a connection of its own.
+class ServerDescription(NamedTuple):
+    """What a server reports about itself: `Redis` or `Valkey`, its version, and the path of its program on its machine."""
+
+    kind: str
+    version: str
+    executable: str
+
+
+async def ask_once(url: str, seconds: float, setting: str = "REDIS_URL") -> ServerDescription:
+    """Return what the Redis or Valkey at an address reports about itself, over a connection of its own.
 
     Raises:
         AccessRefusedError: it refuses the credentials, or is not trusted.
@@ -183,7 +191,8 @@ async def ask_once(url: str, seconds: float, setting: str = "REDIS_URL") -> str:
         problem = address_problem(address, found, setting)
         if problem is not None:
             raise UnavailableError(problem)
-        return str(found["redis_version"])
+        name = "Valkey" if "valkey_version" in found else "Redis"
+        return ServerDescription(name, str(found[f"{name.lower()}_version"]), str(found.get("executable", "")))
     except (*FAILURES, ValueError) as error:
         kind = AccessRefusedError if _is_refusal(error) else UnavailableError
         raise kind(failure_reason(error, setting)) from error

@@ -28,7 +28,12 @@ from highwater.deploy.local.installed import install_root
 
 LOCK_PATH = Path(__file__).with_name("jars.lock")
 # The input of the lock. The broker logs through SLF4J 1.7, so the binding must match it.
-KAFKA_ROOTS = ("org.apache.kafka:kafka_2.13:4.1.0", "org.slf4j:slf4j-simple:1.7.36")
+# snappy-java is newer than Kafka asks for: it decompresses what producers send (CVE-2026-93451, fixed in 1.1.10.9).
+KAFKA_ROOTS = (
+    "org.apache.kafka:kafka_2.13:4.4.0",
+    "org.slf4j:slf4j-simple:1.7.36",
+    "org.xerial.snappy:snappy-java:1.1.10.12",
+)
 REGISTRY_ROOTS = ("io.apicurio:apicurio-registry-app:3.3.3:tar.gz:all",)
 # Redis 7.0.15 as Signal builds it for its own tools: statically linked, for x86-64 and arm64, so one server for every
 # Python and every libc. Wheels with a server inside exist only for single versions of Python on x86-64. The licence is

@@ -1,22 +1,26 @@
-"""The embedded Redis: one that keeps its data, and one for caches (R2.2).
+"""The embedded Redis, or Valkey: one that keeps its data, and one for caches (R2.2).
 
 Own <data_dir>/redis and <data_dir>/redis_cache. Invariants: the first keeps everything (append-only file, a snapshot
 every 15 minutes, no eviction) and loses at most the last second when it is killed; the second holds data that can be
 rebuilt from PostgreSQL, writes no file, and evicts the least recently used when its memory is full. Both require a
-password, and a client cannot make them write another file, load code or follow another server.
+password, and a client cannot make them write another file, load code or follow another server. A server never starts on
+files that only another one can read: these are deleted, and Redis is filled again from PostgreSQL.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote
 
 from highwater.deploy.local.errors import LocalStackError
+from highwater.deploy.local.fetch import REDIS_ROOTS
 from highwater.deploy.local.installed import install_root
 from highwater.deploy.local.part import Part, server_environment
 from highwater.deploy.local.private import make_folder, write_file
@@ -35,8 +39,13 @@ CACHE_MEMORY = "256mb"
 # Timer frequency per second, by default ten: an idle server wakes for nothing else. An expired key is not returned in
 # any case, and a timed-out wait ends at most half a second later.
 HZ = "2"
-# From here on a system server, which gets its security updates, is preferred to the installed 7.0.
-VERSION_PREFERRED_MIN = 7
+# A server of the system gets its security updates, so it is preferred to the installed one. Older ones lack commands.
+SYSTEM_PROGRAMS = ("redis-server", "valkey-server")
+VERSION_PREFERRED_MIN = (7,)
+# The audit of the dependencies (`deploy/dependencies.py`).
+AUDIT = Path(__file__).parents[1] / "dependencies.json"
+# Where each keeps what it writes: the append-only file, the snapshot, and who wrote them.
+_FILES, _SNAPSHOT, _WRITER = "appendonlydir", "dump.rdb", "server"
 
 # The hash of a password of 256 random bits is enough to store here. No client, not even ours, may use the server
 # against its machine; CONFIG GET and RESETSTAT stay, for inspection tools.
@@ -47,18 +56,62 @@ user {USER} on #{{password_sha256}} ~* &* {_RIGHTS}
 """
 
 
-def server_program() -> Path:
-    """Return the redis-server to run: the system's if it is new enough, else the installed one."""
-    found = shutil.which("redis-server")
-    if found:
-        answer = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
-        version = re.search(r"v=(\d+)\.", answer.stdout)
-        if version and int(version[1]) >= VERSION_PREFERRED_MIN:
-            return Path(found)
-    installed = install_root() / "redis" / "redis-server"
-    if not installed.is_file():
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A program that serves the protocol of Redis, as `--version` describes it."""
+
+    program: Path
+    kind: str  # Redis or Valkey
+    version: tuple[int, ...]
+
+    def can_read(self, writer: str) -> bool:
+        """Return whether it reads the files of a server, given as `str` of it: of the same kind, and not of a newer one."""
+        kind, _, version = writer.partition(" ")
+        return kind == self.kind and bool(version) and _numbers(version) <= self.version
+
+    def __str__(self) -> str:
+        """Return kind and version, as the data folder names the server that wrote it."""
+        return f"{self.kind} {'.'.join(map(str, self.version))}"
+
+
+def installed_program() -> Path:
+    """Return where `make install` puts the Redis that is used if the system has none."""
+    return install_root() / "redis" / "redis-server"
+
+
+def chosen_server() -> Server:
+    """Return the server to run: the system's Redis or Valkey if it is new enough, else the installed Redis.
+
+    Raises:
+        LocalStackError: there is none.
+    """
+    for name in SYSTEM_PROGRAMS:
+        found = shutil.which(name)
+        server = _described(Path(found)) if found else None
+        if server is not None and server.version >= VERSION_PREFERRED_MIN:
+            return server
+    server = _described(installed_program()) if installed_program().is_file() else None
+    if server is None:
         raise LocalStackError("the embedded Redis is not installed: run `make install`, or set REDIS_URL")
-    return installed
+    return server
+
+
+def known_vulnerabilities() -> tuple[str, list[str]]:
+    """Return the date of the audit, and the ids of the advisories on the installed Redis that it names."""
+    audit = json.loads(AUDIT.read_text("utf-8"))
+    group, artifact, version, _ = REDIS_ROOTS[0].split(":")
+    package = f"{group}:{artifact}@{version}"
+    return audit["checked"], [one["id"] for one in audit["vulnerabilities"] if one["package"] == package]
+
+
+def _described(program: Path) -> Server | None:
+    answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+    found = re.match(r"(Redis|Valkey) server v=(\d+(?:\.\d+)*)", answer.stdout)
+    return Server(program, found[1], _numbers(found[2])) if found else None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
 
 
 class Redis(Part):
@@ -76,6 +129,7 @@ class Redis(Part):
     }
     snapshots: ClassVar[tuple[str, ...]] = SNAPSHOT_RULE
     _port = 0
+    _server: Server
 
     @property
     def address(self) -> str:
@@ -97,8 +151,10 @@ class Redis(Part):
         self._port = self.ports.take(self.name, self.port_default)
 
     def prepare(self) -> None:
-        """Create the folder, and the list of users."""
+        """Choose the server, and create the folder and the list of users."""
+        self._server = chosen_server()
         make_folder(self.folder)
+        self._keep_readable(self._server)
         write_file(self._access_path(), ACCESS.format(password_sha256=fingerprint(self._password())))
 
     def command(self) -> Command:
@@ -115,7 +171,17 @@ class Redis(Part):
         }
         options = {**{name: (value,) for name, value in single.items()}, "save": self.snapshots}
         arguments = tuple(word for name, words in options.items() for word in (f"--{name}", *words))
-        return Command((str(server_program()), *arguments), env=server_environment(), cwd=self.folder)
+        return Command((str(self._server.program), *arguments), env=server_environment(), cwd=self.folder)
+
+    def _keep_readable(self, server: Server) -> None:
+        """Delete the files of another server: the format of one is not that of a newer one, or of the other kind."""
+        writer = self.folder / _WRITER
+        written_by = writer.read_text("utf-8") if writer.is_file() else ""
+        if written_by and not server.can_read(written_by):
+            shutil.rmtree(self.folder / _FILES, ignore_errors=True)
+            (self.folder / _SNAPSHOT).unlink(missing_ok=True)
+        if written_by != str(server):
+            write_file(writer, str(server))
 
     def _place(self) -> dict[str, str]:
         if self.certificates is None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
+import httpx2
 
 from tests import ROOT
 
@@ -83,13 +83,13 @@ def child(command: Sequence[str], log: Path, env: Mapping[str, str] | None = Non
                 process.wait()
 
 
-def until_answers(url: str, log: Path) -> httpx.Response:
+def until_answers(url: str, log: Path) -> httpx2.Response:
     """The first answer of 200."""
     deadline = time.monotonic() + READY_SECONDS_MAX
     while time.monotonic() < deadline:
-        with contextlib.suppress(httpx.TransportError):
-            answer = httpx.get(url, headers={"Accept-Encoding": "identity"}, trust_env=False)
-            if answer.status_code == httpx.codes.OK:
+        with contextlib.suppress(httpx2.TransportError):
+            answer = httpx2.get(url, headers={"Accept-Encoding": "identity"}, trust_env=False)
+            if answer.status_code == httpx2.codes.OK:
                 return answer
         time.sleep(0.05)
     raise AssertionError(f"{url} does not answer: {log.read_text(encoding='utf-8', errors='replace')[-1000:]}")
@@ -117,7 +117,7 @@ def varnish(folder: Path, backend: str) -> Iterator[Peer]:
     port, root = free_port(), folder / "varnish"
     root.mkdir()
     vcl = root / "default.vcl"
-    vcl.write_text(_VARNISH.format(backend=httpx.URL(backend).port), encoding="utf-8")
+    vcl.write_text(_VARNISH.format(backend=httpx2.URL(backend).port), encoding="utf-8")
     # One pool with a thread for each connection and some to spare; -j none: no other users on a developer's machine.
     command = [
         *("varnishd", "-F", "-j", "none", "-n", str(root / "work"), "-a", f"127.0.0.1:{port}", "-f", str(vcl)),

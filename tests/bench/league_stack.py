@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from highwater.api.cli.sample import SEASON, SEASON_FILE
 from highwater.deploy.local.stack import LocalStack
@@ -54,19 +54,19 @@ def load_season(product: Product, *more: str, season: str = SEASON) -> list[str]
 
     def stored() -> bool:
         answer = product.http.get(f"/api/league/{season}/table", headers=headers)
-        return answer.status_code == httpx.codes.OK
+        return answer.status_code == httpx2.codes.OK
 
     product.until(stored, f"the table of {season} does not account for {positions}", STORED_SECONDS_MAX)
     return positions
 
 
-def steady(product: Product, path: str = TABLE) -> httpx.Response:
+def steady(product: Product, path: str = TABLE) -> httpx2.Response:
     """An answer of a page in the identity encoding, once it has been given twice with the same tag."""
     deadline = time.monotonic() + STORED_SECONDS_MAX
     seen = ""
     while time.monotonic() < deadline:
         answer = product.http.get(path, headers={"Accept-Encoding": "identity"})
-        if answer.status_code == httpx.codes.OK and answer.headers["etag"] == seen:
+        if answer.status_code == httpx2.codes.OK and answer.headers["etag"] == seen:
             return answer
         seen = answer.headers.get("etag", "")
         time.sleep(0.2)  # the pause between two looks

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from itertools import cycle, islice
 from typing import Any
 
-import httpx
+import httpx2
 
 from highwater.connectors.documents.formats import text_blocks
 from highwater.connectors.models.local_model import LocalEmbedder, release_idle
@@ -101,7 +101,7 @@ def _all_embedded(stack: Installed) -> None:
     while True:
         checks = json.loads(stack.run("doctor", "--json", check=False).stdout)
         (told,) = (one["detail"] for one in checks if one["name"] == "embedder")
-        built = httpx.get(f"{stack.state()['api']}/api/users/ada/clusters").json()["cluster_version"]
+        built = httpx2.get(f"{stack.state()['api']}/api/users/ada/clusters").json()["cluster_version"]
         if built and "; 0 insights and 0 chunks" in told:
             return
         time.sleep(2)

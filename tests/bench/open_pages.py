@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-import httpx
+import httpx2
 import psutil
 import socketio
 from playwright.sync_api import sync_playwright
@@ -105,7 +105,7 @@ def moved_on(page: Any, seconds: int, hours: float, change: Callable[[int], None
     return Growth(page.url, f"{len(requests):,} requests", held)
 
 
-def changing(http: httpx.Client) -> Callable[[int], None]:
+def changing(http: httpx2.Client) -> Callable[[int], None]:
     """Sets the result of a match of the season, and lets insights come."""
     schedule = http.get(f"/api/league/{SEASON}/schedule").raise_for_status().json()
     match = next(one["match_id"] for of_round in schedule["rounds"] for one in of_round["matches"])
@@ -119,7 +119,7 @@ def changing(http: httpx.Client) -> Callable[[int], None]:
 
 def browsed(url: str, hours: float, paths: Sequence[str]) -> Iterator[Growth]:
     """These pages in a browser, one after another."""
-    with httpx.Client(base_url=url, timeout=60) as http, sync_playwright() as playwright:
+    with httpx2.Client(base_url=url, timeout=60) as http, sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         for path in paths:
             page = chromium.new_context(base_url=url, viewport={"width": 1_360, "height": 900}).new_page()
@@ -150,7 +150,7 @@ def server_of(url: str) -> psutil.Process:
     raise SystemExit(f"nothing of this machine listens at {url}")
 
 
-async def opened(http: httpx.AsyncClient, url: str, path: str) -> socketio.AsyncClient:
+async def opened(http: httpx2.AsyncClient, url: str, path: str) -> socketio.AsyncClient:
     """A page that is open without a browser: its socket takes updates and confirms them, as the library's script does."""
     found = _QUERY.search((await http.get(path)).text)
     assert found is not None, path
@@ -181,7 +181,7 @@ async def served(url: str, minutes: float) -> list[str]:
             samples.append(process.memory_full_info().pss / 1e6)
         return statistics.median(samples)
 
-    async with httpx.AsyncClient(base_url=url, timeout=60) as http:
+    async with httpx2.AsyncClient(base_url=url, timeout=60) as http:
         clients.append(await opened(http, url, "/"))  # what the first one loads is not of the others
         told = [("one page", await held(30))]
         clients += [await opened(http, url, "/") for _ in range(SOCKETS)]

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
-import httpx
+import httpx2
 
 from highwater.api.cli.sample import SEASON
 from highwater.api.command.lines import Line, event_of, key_of
@@ -56,13 +56,15 @@ def paths() -> Iterator[tuple[str, str]]:
 
 async def read(url: str, out: TextIO) -> None:
     """Read at a steady rate."""
-    limits = httpx.Limits(max_connections=_CONNECTIONS)
-    async with httpx.AsyncClient(base_url=url, timeout=_READ_SECONDS_MAX, limits=limits, verify=trusts_nobody()) as api:
+    limits = httpx2.Limits(max_connections=_CONNECTIONS)
+    async with httpx2.AsyncClient(
+        base_url=url, timeout=_READ_SECONDS_MAX, limits=limits, verify=trusts_nobody()
+    ) as api:
 
         async def one(sort: str, path: str, due: float) -> None:
             try:
                 status = (await api.get(path)).status_code
-            except httpx.HTTPError:
+            except httpx2.HTTPError:
                 status = 0
             # From when it was due: a read that was held up by others before it counts in full.
             now = time.monotonic()
@@ -83,7 +85,7 @@ async def read(url: str, out: TextIO) -> None:
 class Writers:
     """Send due requests; a refused one is repeated at its retry time, and those due meanwhile count as refused."""
 
-    def __init__(self, api: httpx.AsyncClient) -> None:
+    def __init__(self, api: httpx2.AsyncClient) -> None:
         self._api = api
         self._numbers = itertools.count()
         self._lines = itertools.cycle(insights())
@@ -110,7 +112,7 @@ class Writers:
                 content=self._body(),
                 headers={"content-type": "application/x-ndjson"},
             )
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             self.counts["unknown"] += _BATCH
             return
         if answer.status_code == 429:
@@ -172,8 +174,8 @@ class EachSecond:
 
 async def write(url: str, out: TextIO, rate_file: Path) -> None:
     """Write at the rate that the file says, in events a second."""
-    limits = httpx.Limits(max_connections=_SENDERS)
-    async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits, verify=trusts_nobody()) as api:
+    limits = httpx2.Limits(max_connections=_SENDERS)
+    async with httpx2.AsyncClient(base_url=url, timeout=60, limits=limits, verify=trusts_nobody()) as api:
         writers = Writers(api)
         busy = [False] * _SENDERS
         tasks = set[asyncio.Task[None]]()

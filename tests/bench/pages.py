@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 from playwright.sync_api import sync_playwright
 
 from highwater.api.cli.sample import READER
@@ -74,7 +74,7 @@ def flowing(url: str) -> Iterator[None]:
     ended = threading.Event()
 
     def publish() -> None:
-        with httpx.Client(base_url=url, timeout=60) as http:
+        with httpx2.Client(base_url=url, timeout=60) as http:
             while not ended.wait(1 / BATCHES_PER_SECOND):
                 now_ms = ProductClock()()
                 rows = [

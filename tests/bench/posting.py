@@ -1,7 +1,7 @@
 """A closed loop of POST on plain sockets: N connections, each sending again when it was answered.
 
 A client library takes longer for a request than the server does, and on two cores that also run the product it would measure
-itself: httpx took 6.7 ms of the processor for a POST that cost the server 2.1.
+itself: httpx2 took 6.7 ms of the processor for a POST that cost the server 2.1.
 """
 
 import asyncio

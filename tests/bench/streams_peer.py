@@ -21,19 +21,19 @@ from highwater.deploy.local.installed import install_root
 from tests import ROOT
 
 CACHE = Path.home() / ".cache" / "highwater" / "bench"
-STREAMS = "Kafka Streams 4.1"
+STREAMS = "Kafka Streams 4.4"
 CACHE_BYTES = 10 << 20  # its default
 WAIT_SECONDS = 300.0
 _JARS = (
     LockedFile(
         "peer",
-        "org.apache.kafka:kafka-streams:4.1.0:jar",
-        "3e275e8a224035b7dab6344eef518fc125f6f17f3ac191b16d5ef5b55dada0a6",
+        "org.apache.kafka:kafka-streams:4.4.0:jar",
+        "6e06548a119adf213121ad2e4fefff6ab4263875b4f761425ace8ea4f5ba04a6",
     ),
     LockedFile(
         "peer",
-        "org.rocksdb:rocksdbjni:9.7.3:jar",
-        "5ca63e0e955f101f7af1c1fb8ce260b5d3a5701cea7d8c2852b9d56031a57221",
+        "org.rocksdb:rocksdbjni:10.1.3:jar",
+        "e7f925287d9fe2574fb7c7a86f7facaa9b8ab602a2eed0e598bf633528121498",
     ),
 )
 _SOURCE = ROOT / "tests" / "bench" / "KafkaStreamsPeer.java"

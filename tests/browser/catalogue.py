@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import httpx
+import httpx2
 
 from highwater.api.core.problems import KINDS
 from highwater.api.dashboard import mount
@@ -113,7 +113,7 @@ def is_of_console(path: str) -> bool:
 # -- the things of a running product -----------------------------------------------------------------------------------------
 
 
-def made_in(http: httpx.Client, user: str, season: str) -> Things:
+def made_in(http: httpx2.Client, user: str, season: str) -> Things:
     """The things of a product in which a user has clusters and a season is played; a query is asked and a deck is made."""
     clusters = _get(http, f"/api/users/{_in(user)}/clusters")["clusters"]
     insight = _get(http, f"/api/users/{_in(user)}/feed")["items"][0]["representative"]
@@ -139,23 +139,23 @@ def made_in(http: httpx.Client, user: str, season: str) -> Things:
     )
 
 
-def _get(http: httpx.Client, path: str) -> Any:
+def _get(http: httpx2.Client, path: str) -> Any:
     answer = http.get(path, headers={"X-Max-Wait-Ms": "30000"})
     answer.raise_for_status()
     return answer.json()
 
 
-def _post(http: httpx.Client, path: str, body: Mapping[str, Any]) -> Any:
+def _post(http: httpx2.Client, path: str, body: Mapping[str, Any]) -> Any:
     answer = http.post(path, json=body)
     answer.raise_for_status()
     return answer.json()
 
 
-def _until(http: httpx.Client, path: str, is_done: Callable[[Any], bool]) -> Any:
+def _until(http: httpx2.Client, path: str, is_done: Callable[[Any], bool]) -> Any:
     deadline = time.monotonic() + SECONDS_MAX
     while time.monotonic() < deadline:
         answer = http.get(path)
-        if answer.status_code == httpx.codes.OK and is_done(answer.json()):
+        if answer.status_code == httpx2.codes.OK and is_done(answer.json()):
             return answer.json()
         time.sleep(0.1)  # the pause between two looks
     raise AssertionError(f"{path} is not done after {SECONDS_MAX:.0f} s")

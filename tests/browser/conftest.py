@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.streams.access import trusts_nobody
@@ -145,7 +145,7 @@ def api_process(product: Product, log: Path, **named: str) -> Iterator[str]:
     url = f"http://127.0.0.1:{port}"
     try:
         product.until(
-            lambda: httpx.get(f"{url}/readyz", verify=trusts_nobody()).status_code == 200,
+            lambda: httpx2.get(f"{url}/readyz", verify=trusts_nobody()).status_code == 200,
             f"the API is not ready: {log.read_text()}",
         )
         yield url

@@ -14,7 +14,7 @@ import time
 import uuid
 from typing import Any
 
-import httpx
+import httpx2
 from PIL import Image
 from playwright.sync_api import expect, sync_playwright
 
@@ -59,7 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Takes the moving picture of the README from a running product.")
     parser.add_argument("url")
     url = parser.parse_args().url
-    with httpx.Client(base_url=url, timeout=60) as http, sync_playwright() as playwright:
+    with httpx2.Client(base_url=url, timeout=60) as http, sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         expect.set_options(timeout=TIMEOUT_MS)
         page = chromium.new_context(base_url=url, viewport={"width": WIDTH, "height": HEIGHT}).new_page()
@@ -74,7 +74,7 @@ def main() -> None:
     assert size <= BYTES_MAX, f"{TARGET.name} has {size:,} bytes"
 
 
-def _flow(http: httpx.Client, page: Any, film: Film) -> None:
+def _flow(http: httpx2.Client, page: Any, film: Film) -> None:
     page.goto("/")
     settled(page)
     page.wait_for_selector(".hw-tile .hw-spark")
@@ -86,7 +86,7 @@ def _flow(http: httpx.Client, page: Any, film: Film) -> None:
         time.sleep(0.3)  # between two frames
 
 
-def _publish(http: httpx.Client) -> None:
+def _publish(http: httpx2.Client) -> None:
     now_ms = ProductClock()()
     rows = [
         {"insight_id": uuid.uuid4().hex, "channel_id": _CHANNEL, "ts": now_ms - n, "text": f"{theme} (#{n})"}

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 from confluent_kafka import Producer
 from PIL import Image
 from playwright.sync_api import sync_playwright
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--all", type=Path, metavar="FOLDER", help="every page in every form, to be looked at")
     parser.add_argument("--only", default="", help="pages whose name begins so")
     asked = parser.parse_args()
-    with httpx.Client(base_url=asked.url, timeout=60) as http:
+    with httpx2.Client(base_url=asked.url, timeout=60) as http:
         things = filled(http, asked.kafka)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -138,7 +138,7 @@ def packed(png: bytes) -> bytes:
     return found.getvalue()
 
 
-def filled(http: httpx.Client, kafka: str) -> catalogue.Things:
+def filled(http: httpx2.Client, kafka: str) -> catalogue.Things:
     """The data that pages show beside the sample."""
     for question in _QUESTIONS:
         http.post("/api/query", json={"user_id": str(uuid.uuid4()), "query": question}).raise_for_status()
@@ -173,9 +173,9 @@ def filled(http: httpx.Client, kafka: str) -> catalogue.Things:
     return catalogue.made_in(http, READER, SEASON)
 
 
-def until(http: httpx.Client, path: str) -> None:
+def until(http: httpx2.Client, path: str) -> None:
     """Wait until a page of a league is made."""
-    while http.get(path).status_code == httpx.codes.ACCEPTED:
+    while http.get(path).status_code == httpx2.codes.ACCEPTED:
         time.sleep(0.2)  # the pause between two looks
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from highwater import __version__
@@ -38,7 +38,7 @@ def references(node: Any) -> Iterator[str]:
 async def test_it_is_served_without_a_key():
     """As AsyncAPI 3.0 in JSON, by the version of the product; `/docs` leads to it."""
     app = create_app(read_settings({}))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as http:
         answer = await http.get("/asyncapi.json")
         assert (answer.status_code, answer.headers["content-type"]) == (200, MEDIA_TYPE)
         assert answer.json() == json.loads(json.dumps(DOCUMENT))

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import sys
+import tomllib
 import zipfile
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from highwater.deploy import dependencies
 from highwater.deploy.dependencies import Finding, Pin
+from tests import ROOT
 
 PINS = dependencies.locked()
 ANSWER = json.loads(dependencies.ANSWER.read_text("utf-8"))
@@ -18,7 +27,9 @@ PAGE = dependencies.PAGE.read_text("utf-8")
 
 def test_the_answer_covers_the_locks(capsys: pytest.CaptureFixture[str]) -> None:
     """Same names, same versions, a licence that may be used, an answer to each vulnerability, and the page says the same."""
-    assert dependencies.main([]) == 0, capsys.readouterr().out
+    status, printed = dependencies.main([]), capsys.readouterr().out
+    assert status == 0, printed
+    assert printed == f"{ANSWER['advisories']['records']} advisories as of {ANSWER['advisories']['state']}\n"
     assert len([one for one in PINS if one.ecosystem == "PyPI"]) > 150
     assert len([one for one in PINS if one.ecosystem == "Maven"]) > 40
 
@@ -106,6 +117,18 @@ def test_records_are_read_from_folders_and_archives(tmp_path: Path) -> None:
     assert [one["id"] for one in dependencies.records(archive)] == ["X-3"]
 
 
+def test_a_newer_copy_is_checked_against_the_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its date is the first thing that is printed, then each finding without an answer; a copy without a date is refused."""
+    pin = next(one for one in PINS if one.ecosystem == "PyPI")
+    found = {**record(pin.name, versions=[pin.version]), "modified": "2030-02-03T04:05:06Z"}
+    (tmp_path / "a.json").write_text(json.dumps(found), encoding="utf-8")
+    assert dependencies.main(["--advisories", str(tmp_path)]) == 1
+    assert capsys.readouterr().out == f"1 advisories as of 2030-02-03\n{pin}: X-1 needs an answer\n"
+    (tmp_path / "a.json").write_text(json.dumps(record(pin.name)), encoding="utf-8")
+    with pytest.raises(ValueError, match="no advisory with a date"):
+        dependencies.read_advisories([tmp_path])
+
+
 def test_an_answer_anew_keeps_what_people_wrote() -> None:
     """Manual answers and licences stay; new findings require an answer."""
     found = [Finding(PINS[-1], "X-1", "named")]
@@ -115,3 +138,34 @@ def test_an_answer_anew_keeps_what_people_wrote() -> None:
     kept = [one for one in answer["vulnerabilities"] if one["id"] != "X-1"]
     assert kept == ANSWER["vulnerabilities"]
     assert answer["advisories"] == {"state": "2030-01-01", "records": 7}
+
+
+def private_imports(code: str) -> Iterator[str]:
+    """The packages of others of which code imports a name or a module with an underscore."""
+    for node in ast.walk(ast.parse(code)):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for package, *rest in (name.split(".") for name in names):
+            is_ours = package in sys.stdlib_module_names or package == "highwater"
+            if not is_ours and any(part.startswith("_") for part in rest):
+                yield package
+
+
+def test_a_package_whose_private_names_are_imported_is_capped() -> None:
+    """No version number promises such a name: pyproject.toml allows the locked version and not the next patch."""
+    assert list(private_imports("from a import b\nfrom json import _x\nimport c._d\nfrom e import _f")) == ["c", "e"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    required = {canonicalize_name(one.name): one.specifier for one in map(Requirement, project["dependencies"])}
+    locked = {one.name: Version(one.version) for one in PINS if one.ecosystem == "PyPI"}
+    folders = ("schemas", "streams", "connectors", "api", "deploy")
+    codes = [path.read_text("utf-8") for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    imported = {package for code in codes for package in private_imports(code)}
+    assert "hdbscan" in imported
+    for name in sorted(canonicalize_name(one) for package in imported for one in packages_distributions()[package]):
+        *earlier, patch = locked[name].release
+        following = Version(".".join(map(str, (*earlier, patch + 1))))
+        assert required[name].contains(locked[name]), name
+        assert not required[name].contains(following), f"{name} {following} may lack what is imported: cap it"

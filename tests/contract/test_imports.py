@@ -116,17 +116,17 @@ def test_the_core_has_no_chance_in_it():
         ("highwater.api.app", {"hdbscan", "sklearn", "pandas", "openai", "nicegui", "pyarrow", "scipy", "httpx"}),
         (
             "highwater.connectors.run",
-            {"hdbscan", "sklearn", "pandas", "openai", "pyarrow", "scipy", "httpx", "aiokafka", "authlib"}
+            {"hdbscan", "sklearn", "pandas", "openai", "pyarrow", "scipy", "httpx2", "aiokafka", "authlib"}
             | {"cryptography.hazmat", "joserfc", "pptx", "reportlab"},
         ),
-        ("highwater.connectors.kafka.registry", {"authlib", "cryptography", "httpx", "httpx2", "confluent_kafka"}),
+        ("highwater.connectors.kafka.registry", {"authlib", "cryptography", "httpx2", "confluent_kafka"}),
         ("highwater.streams.app", {"scipy", "asyncpg", "redis", "confluent_kafka", "openai"}),
         ("highwater.connectors.replay.where", {"pandas", "cel"}),
         ("highwater.connectors.replay.condition", {"pyarrow", "numpy", "confluent_kafka", "prompt_toolkit", "typer"}),
         ("highwater.connectors.sql.engine", {"pandas", "duckdb"}),
         ("highwater.connectors.sql.query_process", {"pandas"}),
         ("highwater.connectors.replay.search_process", {"pandas", "duckdb", "asyncpg"}),
-        ("highwater.connectors.replay.parts", {"numpy", "pyarrow", "confluent_kafka", "httpx", "httpx2", "authlib"}),
+        ("highwater.connectors.replay.parts", {"numpy", "pyarrow", "confluent_kafka", "httpx2", "authlib"}),
     ],
 )
 def test_a_role_starts_without_what_it_may_never_need(role: str, without: set[str]):

@@ -7,7 +7,7 @@ from collections import Counter
 from http import HTTPStatus
 from typing import Any
 
-import httpx
+import httpx2
 import orjson
 import pytest
 
@@ -134,8 +134,8 @@ def test_every_error_of_the_code_has_a_kind() -> None:
 
 async def test_the_type_of_a_problem_leads_to_its_page(application: Any) -> None:
     """Relative to the API that sent it; the page says what to do."""
-    transport = httpx.ASGITransport(app=application, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+    transport = httpx2.ASGITransport(app=application, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         refused = (await http.get(f"{PREFIX}no-such")).json()
         assert refused["type"] == "/problems/not-found"
         page = await http.get(refused["type"])
@@ -154,8 +154,8 @@ def test_a_connection_that_is_refused_is_told_the_type() -> None:
 
 async def test_a_wrong_address_is_a_page_for_a_browser_and_a_problem_for_a_program(application: Any) -> None:
     """The page shows where to continue; a route of the API is a problem for both."""
-    transport = httpx.ASGITransport(app=application, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+    transport = httpx2.ASGITransport(app=application, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         html = {"Accept": "text/html,application/xhtml+xml"}
         page = await http.get("/no<such", headers=html)
         assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
-import httpx
+import httpx2
 
 from highwater.api.app import create_app, server_of
 from highwater.connectors.feeds.statements import QUERIES as FEEDS
@@ -56,20 +56,20 @@ class Api:
         """Stop the server, as SIGTERM does."""
         self.server.should_exit = True
 
-    def client(self, token: str | None = None) -> httpx.AsyncClient:
+    def client(self, token: str | None = None) -> httpx2.AsyncClient:
         """A client of it, whose answers are held against the OpenAPI document."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         hooks = {"response": [check_answer]}
-        return httpx.AsyncClient(
+        return httpx2.AsyncClient(
             base_url=self.url, headers=headers, timeout=30.0, verify=trusts_nobody(), event_hooks=hooks
         )
 
-    async def get(self, path: str, token: str | None = None, *, params: Any = None, **headers: str) -> httpx.Response:
+    async def get(self, path: str, token: str | None = None, *, params: Any = None, **headers: str) -> httpx2.Response:
         """GET, with a client of its own; `_` in the name of a header stands for `-`."""
         async with self.client(token) as client:
             return await client.get(path, params=params, headers=_named(headers))
 
-    async def post(self, path: str, body: Any = None, token: str | None = None, **headers: str) -> httpx.Response:
+    async def post(self, path: str, body: Any = None, token: str | None = None, **headers: str) -> httpx2.Response:
         """POST likewise."""
         async with self.client(token) as client:
             return await client.post(path, json=body, headers=_named(headers))
@@ -102,8 +102,8 @@ def running_api(settings: Settings, *, is_awaited: bool = True) -> Iterator[Api]
 
 def _is_ready(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/readyz", verify=trusts_nobody()).status_code == 200
-    except httpx.TransportError:
+        return httpx2.get(f"{url}/readyz", verify=trusts_nobody()).status_code == 200
+    except httpx2.TransportError:
         return False  # a loaded machine may take longer than the client waits
 
 

@@ -21,7 +21,7 @@ _SECONDS_MAX = 120
 _COPIES = Copies(
     "from highwater.api.cli.main import main; main()",
     [
-        *("asyncpg", "cel", "confluent_kafka.admin", "fastavro", "highwater.api.cli.main", "httpx", "numpy", "orjson"),
+        *("asyncpg", "cel", "confluent_kafka.admin", "fastavro", "highwater.api.cli.main", "httpx2", "numpy", "orjson"),
         *("redis.asyncio", "rich.console", "structlog"),
     ],
 )

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
@@ -106,7 +106,7 @@ def guarded(own_settings: Callable[..., Settings], request: pytest.FixtureReques
 
 
 @pytest.fixture
-async def http(api: Api) -> AsyncIterator[httpx.AsyncClient]:
+async def http(api: Api) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of the module's API."""
     async with api.client() as client:
         yield client

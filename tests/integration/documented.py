@@ -11,7 +11,7 @@ from functools import cache
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 import jsonschema_rs
 import orjson
 
@@ -108,25 +108,25 @@ def documented_answers() -> DocumentedAnswers:
     return DocumentedAnswers(create_app(read_settings({})).openapi())
 
 
-async def check_answer(response: httpx.Response) -> None:
-    """Check an answer that a client got; a hook of `httpx.AsyncClient`. Only JSON is read, so that a stream stays one."""
+async def check_answer(response: httpx2.Response) -> None:
+    """Check an answer that a client got; a hook of `httpx2.AsyncClient`. Only JSON is read, so that a stream stays one."""
     _check(response, await response.aread() if _is_json(response) else b"")
 
 
-def check_answer_now(response: httpx.Response) -> None:
-    """The same, as a hook of `httpx.Client`."""
+def check_answer_now(response: httpx2.Response) -> None:
+    """The same, as a hook of `httpx2.Client`."""
     _check(response, response.read() if _is_json(response) else b"")
 
 
-def _is_json(response: httpx.Response) -> bool:
+def _is_json(response: httpx2.Response) -> bool:
     return _kind(response) in (_JSON, _PROBLEM)
 
 
-def _kind(response: httpx.Response) -> str:
+def _kind(response: httpx2.Response) -> str:
     return str(response.headers.get("content-type", "")).partition(";")[0]
 
 
-def _check(response: httpx.Response, body: bytes) -> None:
+def _check(response: httpx2.Response, body: bytes) -> None:
     request = response.request
     path = request.url.raw_path.partition(b"?")[0].decode()
     documented_answers().check(request.method, path, response.status_code, _kind(response), body)

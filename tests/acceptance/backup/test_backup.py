@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import asyncpg
-import httpx
+import httpx2
 import pytest
 
 from highwater.api.cli.backup import run_restore
@@ -428,7 +428,7 @@ class Reader:
                 self._note(path, self._own.get(path))
             self._is_over.wait(0.05)
 
-    def _note(self, path: str, answered: httpx.Response) -> None:
+    def _note(self, path: str, answered: httpx2.Response) -> None:
         self.statuses[path, answered.status_code, answered.headers.get("x-stale")] += 1
         if answered.status_code != 200:
             return

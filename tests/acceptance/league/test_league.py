@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import redis
 
@@ -44,7 +44,7 @@ def league(shared_registry: Addresses, tmp_path_factory: pytest.TempPathFactory)
 
 
 @contextlib.contextmanager
-def second_api(product: Product) -> Iterator[tuple[httpx.Client, int]]:
+def second_api(product: Product) -> Iterator[tuple[httpx2.Client, int]]:
     """Another API process over the same parts, and its process id."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -53,7 +53,7 @@ def second_api(product: Product) -> Iterator[tuple[httpx.Client, int]]:
     with (product.data_dir / "second-api.log").open("ab") as log:
         process = subprocess.Popen(command, env={**product.environment, "HIGHWATER_PORT": str(port)}, stderr=log)
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0) as http:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0) as http:
             product.until(lambda: http.get("/readyz").status_code == 200, "the second API is not ready")
             yield http, process.pid
     finally:
@@ -97,7 +97,7 @@ def schedule(season: str, count: int, kickoff: datetime, *, apart: timedelta = t
     ]  # fmt: skip
 
 
-def counter(http: httpx.Client, name: str, **labels: str) -> float:
+def counter(http: httpx2.Client, name: str, **labels: str) -> float:
     """The sum of a metric's samples with these labels."""
     wanted = [f'{label}="{value}"' for label, value in labels.items()]
     return sum(
@@ -107,19 +107,19 @@ def counter(http: httpx.Client, name: str, **labels: str) -> float:
     )
 
 
-def is_at_rest(answer: httpx.Response) -> bool:
+def is_at_rest(answer: httpx2.Response) -> bool:
     """Whether a page is fresh and was made three seconds ago or more."""
     return "x-stale" not in answer.headers and int(answer.headers["age"]) >= 3
 
 
-def page_when(http: httpx.Client, path: str, condition: Callable[[Any], bool], product: Product) -> httpx.Response:
+def page_when(http: httpx2.Client, path: str, condition: Callable[[Any], bool], product: Product) -> httpx2.Response:
     """A page once its body is as it should be."""
 
-    def look() -> httpx.Response | None:
+    def look() -> httpx2.Response | None:
         answer = http.get(path)
         return answer if answer.status_code == 200 and condition(answer.json()) else None
 
-    found: httpx.Response = product.until(look, f"{path} is not as expected")
+    found: httpx2.Response = product.until(look, f"{path} is not as expected")
     return found
 
 
@@ -252,7 +252,7 @@ def test_no_new_tag_ever_comes_with_an_old_body(league: Product) -> None:
     stop = threading.Event()
     seen: list[list[tuple[int, str, int]]] = [[], []]  # version, tag, played in the body; one list a process
 
-    def poll(http: httpx.Client, into: list[tuple[int, str, int]]) -> None:
+    def poll(http: httpx2.Client, into: list[tuple[int, str, int]]) -> None:
         tag = ""
         while not stop.is_set():
             answer = http.get(path, headers={"If-None-Match": tag})
@@ -264,7 +264,7 @@ def test_no_new_tag_ever_comes_with_an_old_body(league: Product) -> None:
             played = sum(row["played"] for row in answer.json()["table"])
             into.append((int(answer.headers["x-resource-version"]), tag, played))
 
-    with second_api(league) as (other, _), httpx.Client(base_url=league.http.base_url, timeout=30.0) as first:
+    with second_api(league) as (other, _), httpx2.Client(base_url=league.http.base_url, timeout=30.0) as first:
         threads = [threading.Thread(target=poll, args=pair) for pair in zip((first, other), seen, strict=True)]
         for thread in threads:
             thread.start()
@@ -298,7 +298,7 @@ def test_a_finalization_told_twice_changes_nothing(league: Product) -> None:
     league.publish(SCHEDULED, [match])
     page_when(league.http, path, lambda body: len(body["table"]) == 2, league)
 
-    def finalize(home_goals: int, away_goals: int) -> httpx.Response:
+    def finalize(home_goals: int, away_goals: int) -> httpx2.Response:
         body = {"home_goals": home_goals, "away_goals": away_goals}
         answer = league.http.post(f"/api/matches/{match['match_id']}/finalize", json=body)
         assert answer.status_code == 202, answer.text

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import httpx
+import httpx2
 import psutil
 
 from tests.product import Product
@@ -54,7 +54,7 @@ def _log(product: Product) -> int:
 
 def _metric(product: Product, role: str, name: str) -> float:
     part = next(part for part in product.status()["parts"] if part["name"] == role)
-    text = httpx.get(part["ready_url"].rpartition("/")[0] + "/metrics", trust_env=False).text
+    text = httpx2.get(part["ready_url"].rpartition("/")[0] + "/metrics", trust_env=False).text
     return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name))
 
 

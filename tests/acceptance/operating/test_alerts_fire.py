@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from confluent_kafka import Producer
 
@@ -26,7 +26,7 @@ pytestmark = [
 
 
 @contextlib.contextmanager
-def prometheus(product: Product, folder: Path) -> Iterator[httpx.Client]:
+def prometheus(product: Product, folder: Path) -> Iterator[httpx2.Client]:
     """Collects each role every second, by the shipped rules without their `for`."""
     targets = [
         re.sub(r"^https?://|/readyz$", "", part["ready_url"])
@@ -47,7 +47,7 @@ def prometheus(product: Product, folder: Path) -> Iterator[httpx.Client]:
     with (folder / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
             product.until(lambda: http.get("/-/ready").status_code == 200, "prometheus is not ready")
             yield http
     finally:
@@ -55,7 +55,7 @@ def prometheus(product: Product, folder: Path) -> Iterator[httpx.Client]:
         process.wait(30)
 
 
-def firing(http: httpx.Client) -> set[str]:
+def firing(http: httpx2.Client) -> set[str]:
     """The alerts that fire."""
     alerts = http.get("/api/v1/alerts").json()["data"]["alerts"]
     return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}

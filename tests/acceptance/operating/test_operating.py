@@ -7,7 +7,7 @@ import secrets
 import uuid
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.streams.metric_roles import ROLES_OF, Role
@@ -22,7 +22,7 @@ def metrics_of(product: Product) -> dict[str, str]:
     found = {}
     for part in product.status()["parts"]:
         if part["kind"] == "role" and part.get("ready_url"):
-            answer = httpx.get(part["ready_url"].rpartition("/")[0] + "/metrics", trust_env=False)
+            answer = httpx2.get(part["ready_url"].rpartition("/")[0] + "/metrics", trust_env=False)
             assert answer.status_code == 200
             found[part["name"]] = answer.text
     return found

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
-import httpx
+import httpx2
 import pytest
 import redis
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
@@ -112,7 +112,7 @@ def test_the_tour_over_tls(secured: Secured, tmp_path: Path):
         }
         for n in range(40)
     ]
-    with httpx.Client(base_url=secured.status["api"], timeout=30) as api:
+    with httpx2.Client(base_url=secured.status["api"], timeout=30) as api:
         positions = api.put("/api/users/ada/subscriptions", json={"channels": ["acme/db"]}).json()["positions"]
         secured.cli("publish", TOPIC, "-", stdin="".join(json.dumps(row) + "\n" for row in rows))
         assert api.get("/api/users/ada/pending", headers={"X-Min-Position": ",".join(positions)}).status_code == 200
@@ -293,17 +293,17 @@ def test_the_registry_is_closed(secured: Secured):
     """401 without credentials and with wrong ones; nothing at all in the clear."""
     access = secured.settings().registry_access()
     assert access is not None
-    asked = {name: access.httpx()[name] for name in ("verify", "trust_env")}
+    asked = {name: access.http_client()[name] for name in ("verify", "trust_env")}
     for credentials in (None, ("highwater", "wrong")):
-        assert httpx.get(f"{access.url}/subjects", auth=credentials, **asked).status_code == 401
+        assert httpx2.get(f"{access.url}/subjects", auth=credentials, **asked).status_code == 401
     # Producers read schemas and change none.
     login = ("highwater-producer", passwords_of(secured.names["HIGHWATER_KAFKA_PRINCIPALS"])["producer"])
     newest = f"{access.url}/subjects/{TOPIC}-value/versions"
-    schema = httpx.get(f"{newest}/latest", auth=login, **asked).json()["schema"]
+    schema = httpx2.get(f"{newest}/latest", auth=login, **asked).json()["schema"]
     for method, address in (("POST", newest), ("DELETE", newest.rpartition("/")[0]), ("PUT", f"{access.url}/config")):
-        assert httpx.request(method, address, auth=login, json={"schema": schema}, **asked).status_code == 403
-    with pytest.raises(httpx.TransportError):
-        httpx.get(f"{access.url.replace('https', 'http')}/subjects", trust_env=False)
+        assert httpx2.request(method, address, auth=login, json={"schema": schema}, **asked).status_code == 403
+    with pytest.raises(httpx2.TransportError):
+        httpx2.get(f"{access.url.replace('https', 'http')}/subjects", trust_env=False)
 
 
 async def test_postgresql_is_closed(secured: Secured):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.streams.access import trusts_nobody
@@ -130,7 +130,7 @@ def test_private_pages_in_a_browser(guarded: Any, season: Season, path: str) -> 
     for choice in ("home", "away"):
         positioned = {**own, "X-Min-Position": season.votes(choice), "X-Max-Wait-Ms": "30000"}
         predictions = f"/api/predictions?user={USER}"
-        text = httpx.get(f"{guarded.url}{predictions}", headers=positioned, timeout=40).text
+        text = httpx2.get(f"{guarded.url}{predictions}", headers=positioned, timeout=40).text
         assert f'"{choice}"' in text
         status, _, shown = page.evaluate(_FETCH, [private, own])
         assert (status, private != predictions or shown == text) == (200, True)
@@ -156,9 +156,9 @@ def caches(product: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
         yield {"shipped": shipped, "serves stale": stale}
 
 
-def _read(url: str, path: str, **headers: str) -> httpx.Response:
+def _read(url: str, path: str, **headers: str) -> httpx2.Response:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return httpx.get(f"{url}{path}", headers=named, timeout=40.0, verify=trusts_nobody())
+    return httpx2.get(f"{url}{path}", headers=named, timeout=40.0, verify=trusts_nobody())
 
 
 def test_varnish_as_it_is_shipped_serves_nothing_old(caches: dict[str, str], season: Season) -> None:
@@ -214,7 +214,7 @@ def test_varnish_hands_no_private_page_to_another(
             assert _read(url, path).status_code == 401
             assert _read(url, path, Authorization="Bearer no such key").status_code == 401
             if USER in path:
-                expected = httpx.get(f"{guarded.url}{path}", headers={"Authorization": OTHER}).status_code
+                expected = httpx2.get(f"{guarded.url}{path}", headers={"Authorization": OTHER}).status_code
                 assert _read(url, path, Authorization=OTHER).status_code == expected
         position = season.votes("draw")
         path = paths[0]

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from tests.bench.http_peers import child, free_port, until_answers
 
@@ -42,7 +42,7 @@ def varnish(folder: Path, api: str, vcl: str) -> Iterator[str]:
     assert VARNISHD is not None
     port = free_port()
     file = folder / "default.vcl"
-    file.write_text(vcl.format(port=httpx.URL(api).port), encoding="utf-8")
+    file.write_text(vcl.format(port=httpx2.URL(api).port), encoding="utf-8")
     # -j none: no other users on a developer's machine.
     command = [
         *(VARNISHD, "-F", "-j", "none", "-n", str(folder / "work"), "-a", f"127.0.0.1:{port}", "-f", str(file)),

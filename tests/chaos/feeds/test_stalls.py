@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
-import httpx
+import httpx2
 import psutil
 from confluent_kafka import Producer
 
@@ -70,7 +70,7 @@ def silent(product: Product, part: str) -> Iterator[None]:
         yield
 
 
-def answer(product: Product, path: str) -> httpx.Response:
+def answer(product: Product, path: str) -> httpx2.Response:
     """GET, as a client with a short timeout."""
     return product.http.get(path, timeout=PATIENCE_SECONDS)
 

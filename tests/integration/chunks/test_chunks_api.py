@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
 
-import httpx
+import httpx2
 import numpy as np
 import orjson
 import pytest
@@ -59,7 +59,7 @@ def ns() -> str:
     return f"ns-{uuid.uuid4().hex[:8]}"
 
 
-async def post(api: Api, body: Any, token: str | None = None) -> httpx.Response:
+async def post(api: Api, body: Any, token: str | None = None) -> httpx2.Response:
     """POST /api/chunks/ingest."""
     return await api.post(INGEST, body, token)
 
@@ -408,7 +408,7 @@ async def test_what_a_search_has_embedded_is_paid_by_its_organization(
         await store_chunk(seeds, ns, 0, content="apples and pears", embedding="[1,0]")
         with running_api(settings) as paid:
 
-            async def search(question: str, token: str = "asks-key") -> httpx.Response:
+            async def search(question: str, token: str = "asks-key") -> httpx2.Response:
                 return await paid.get(SEARCH, token, params={"ns": ns, "q": question})
 
             answers = [await search(question) for question in ("apples", "apples", "pears")]

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
@@ -34,7 +34,7 @@ def _insight(insight_id: str, channel: str = "ch") -> dict[str, Any]:
     return {"insight_id": insight_id, "channel_id": channel, "ts": "2026-11-20T12:00:00Z", "text": "hello"}
 
 
-def _problem(response: httpx.Response, status: int) -> dict[str, Any]:
+def _problem(response: httpx2.Response, status: int) -> dict[str, Any]:
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     document = response.json()
@@ -559,7 +559,7 @@ async def test_changes_are_resumable(stack, http, codec) -> None:
         event = {"key": key, "version": n, "etag": f"feed-{n}", "caused_by": "", "bumped_at": 0}
         await producer.publish("cache.version-bumped", codec.encode("cache.version-bumped", event), key=key)
 
-    async def read(response: httpx.Response, number: int) -> tuple[list[str], str]:
+    async def read(response: httpx2.Response, number: int) -> tuple[list[str], str]:
         keys: list[str] = []
         last = ""
         async for line in response.aiter_lines():
@@ -675,7 +675,7 @@ async def test_an_open_stream_does_not_hold_up_the_end(own_settings) -> None:
             assert (await anext(lines)).startswith("id: ")
             started = time.monotonic()
             running.stop()
-            with contextlib.suppress(httpx.RemoteProtocolError):
+            with contextlib.suppress(httpx2.RemoteProtocolError):
                 async for _ in lines:
                     pass
             await asyncio.to_thread(running.thread.join, 30)

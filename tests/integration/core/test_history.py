@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.api.core.services import Services, make_services
@@ -121,7 +121,7 @@ async def test_a_recorder_ends_at_once(services: Services) -> None:
         assert [task for task in asyncio.all_tasks() if task.get_name() == "history"] == []
 
 
-async def test_a_minute_without_a_sample_is_null(http: httpx.AsyncClient, seeds: Seeds) -> None:
+async def test_a_minute_without_a_sample_is_null(http: httpx2.AsyncClient, seeds: Seeds) -> None:
     """The API answers with a value per minute; a span of more than a day, and one that ends before it begins, are refused."""
     begin = step_of(NOW_MS)
     await seeds.run("DELETE FROM history_samples")
@@ -143,7 +143,7 @@ async def test_a_minute_without_a_sample_is_null(http: httpx.AsyncClient, seeds:
 
 
 async def test_a_group_and_a_topic_of_others_are_recorded_once_somebody_looked(
-    http: httpx.AsyncClient, services: Services, seeds: Seeds, stack: Stack
+    http: httpx2.AsyncClient, services: Services, seeds: Seeds, stack: Stack
 ) -> None:
     """From the first request on, by partition; the 20 that were requested last, for a day; a missing one is 404."""
     await seeds.run("DELETE FROM history_watched")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.api.core import overload
@@ -29,14 +29,14 @@ def api(own_settings: Callable[..., Settings]) -> Iterator[Api]:
         yield running
 
 
-def write(http: httpx.AsyncClient, user: str) -> Awaitable[httpx.Response]:
+def write(http: httpx2.AsyncClient, user: str) -> Awaitable[httpx2.Response]:
     """Publish one event."""
     return http.post(f"/api/events/{TOPIC}", json={"user_id": user, "ts": "2026-11-20T12:00:00Z"})
 
 
-async def refused(http: httpx.AsyncClient, reason: str) -> httpx.Response:
+async def refused(http: httpx2.AsyncClient, reason: str) -> httpx2.Response:
     """The answer, once writes are refused for a reason."""
-    answers: list[httpx.Response] = []
+    answers: list[httpx2.Response] = []
 
     async def look() -> bool:
         answers.append(await write(http, "ada"))
@@ -51,7 +51,7 @@ async def refused(http: httpx.AsyncClient, reason: str) -> httpx.Response:
     return answer
 
 
-async def taken_again(http: httpx.AsyncClient) -> None:
+async def taken_again(http: httpx2.AsyncClient) -> None:
     """Wait until a write is taken."""
 
     async def look() -> bool:
@@ -60,7 +60,7 @@ async def taken_again(http: httpx.AsyncClient) -> None:
     await eventually(look, "writes are taken again")
 
 
-async def test_a_full_outbox_refuses_writes_until_it_has_drained(http: httpx.AsyncClient, seeds: Seeds):
+async def test_a_full_outbox_refuses_writes_until_it_has_drained(http: httpx2.AsyncClient, seeds: Seeds):
     """Also those of jobs and users; never what retracts, and never reads."""
     await taken_again(http)
     await seeds.run(
@@ -87,7 +87,7 @@ async def test_a_full_outbox_refuses_writes_until_it_has_drained(http: httpx.Asy
     await taken_again(http)
 
 
-async def test_an_event_that_waits_too_long_in_the_outbox_refuses_writes(http: httpx.AsyncClient, seeds: Seeds):
+async def test_an_event_that_waits_too_long_in_the_outbox_refuses_writes(http: httpx2.AsyncClient, seeds: Seeds):
     """One is enough, however few there are."""
     await taken_again(http)
     await seeds.run(
@@ -99,7 +99,7 @@ async def test_an_event_that_waits_too_long_in_the_outbox_refuses_writes(http: h
     await taken_again(http)
 
 
-async def test_a_sink_that_is_behind_refuses_its_own_topics(http: httpx.AsyncClient, seeds: Seeds, stack):
+async def test_a_sink_that_is_behind_refuses_its_own_topics(http: httpx2.AsyncClient, seeds: Seeds, stack):
     """Those that other sinks store are taken."""
     await taken_again(http)
     places = send(stack.kafka, TOPIC, [(b"k", b"not read here", None, 0) for _ in range(EVENTS_MAX + 1)])

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.api.app import serve
@@ -45,14 +45,14 @@ async def test_the_api_speaks_tls(authority: Authority, own_settings):
     with running_api(settings, is_awaited=False) as api:
         port = api.url.rsplit(":", 1)[1]
         trust = ssl.create_default_context(cafile=str(authority.file))
-        async with httpx.AsyncClient(base_url=f"https://localhost:{port}", verify=trust) as http:
+        async with httpx2.AsyncClient(base_url=f"https://localhost:{port}", verify=trust) as http:
             answer = await http.post("/login", data={"key": "root-key"}, headers={"Host": "hw.example"})
             assert (answer.status_code, "Secure" in answer.headers["set-cookie"]) == (303, True)
             assert "strict-transport-security" in answer.headers
             assert (await http.get("/healthz")).status_code == 200
         for wrong in (f"https://127.0.0.1:{port}", f"http://localhost:{port}"):
-            async with httpx.AsyncClient(base_url=wrong, verify=trust) as http:
-                with pytest.raises(httpx.TransportError):
+            async with httpx2.AsyncClient(base_url=wrong, verify=trust) as http:
+                with pytest.raises(httpx2.TransportError):
                     await http.get("/healthz")
 
 
@@ -66,7 +66,7 @@ def test_clients_name_an_authority(authority: Authority, own_settings, tmp_path:
             assert hw.document("/healthz") == {"status": "alive"}
         with Client(url, data_dir=tmp_path) as hw, pytest.raises(UnavailableError, match=r"(?i)certificate"):
             hw.document("/healthz")
-        assert httpx.get(f"{url}/healthz", verify=api_trust(settings, url)).status_code == 200
+        assert httpx2.get(f"{url}/healthz", verify=api_trust(settings, url)).status_code == 200
         assert probe_url(f"{url}/healthz", 5, str(settings.tls_cert_file)) is None
         assert "CERTIFICATE_VERIFY_FAILED" in str(probe_url(f"{url}/healthz", 5, str(other)))
 
@@ -106,7 +106,7 @@ async def test_behind_a_proxy(own_settings, proxies: str, is_believed: bool):
     settings = own_settings(HIGHWATER_API_KEYS=KEYS, HIGHWATER_TRUSTED_PROXIES=proxies)
     told = {"X-Forwarded-For": "198.51.100.7", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "hw.example"}
     with running_api(settings, is_awaited=False) as api:
-        async with httpx.AsyncClient(base_url=api.url) as http:
+        async with httpx2.AsyncClient(base_url=api.url) as http:
             site = {"Origin": "https://hw.example", "Sec-Fetch-Site": "same-origin"}
             answer = await http.post("/login", data={"key": "root-key"}, headers={**told, **site})
             assert answer.status_code == (303 if is_believed else 403)
@@ -124,7 +124,7 @@ async def test_behind_a_proxy(own_settings, proxies: str, is_believed: bool):
 async def test_wrong_keys_slow_down(own_settings):
     """On every path of the API and at the sign-in together; a right key that is in use is answered all the while."""
     with running_api(own_settings(HIGHWATER_API_KEYS=KEYS)) as api:
-        async with httpx.AsyncClient(base_url=api.url) as http:
+        async with httpx2.AsyncClient(base_url=api.url) as http:
             for path in ("/api/ads", "/api/leaderboard"):
                 assert (await http.get(path, headers=SECRET)).status_code == 200
             paths = ("/api/ads", "/api/channels/x", "/api/users/x/feed", "/api/leaderboard", "/api/matches/live") * 2

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
@@ -34,9 +34,9 @@ def api(own_settings) -> Iterator[Api]:
 
 
 @contextlib.contextmanager
-def signed_in(api: Api, who: str) -> Iterator[httpx.Client]:
+def signed_in(api: Api, who: str) -> Iterator[httpx2.Client]:
     """A browser that has signed in."""
-    with httpx.Client(base_url=api.url, timeout=SECONDS) as client:
+    with httpx2.Client(base_url=api.url, timeout=SECONDS) as client:
         answer = client.post("/login?next=/", data={"key": KEYS[who]})
         assert answer.status_code == 303, answer.text
         yield client
@@ -93,7 +93,7 @@ def test_nobody_unknown_gets_a_page(api: Api, path: str) -> None:
     nothing else.
     """
     for cookies in ({}, {COOKIE: "made-up"}):
-        answer = httpx.get(f"{api.url}{path}", cookies=cookies, timeout=SECONDS)
+        answer = httpx2.get(f"{api.url}{path}", cookies=cookies, timeout=SECONDS)
         assert (answer.status_code, answer.headers["location"]) == (303, f"/login?next={path.replace('/', '%2F')}")
 
 
@@ -175,7 +175,7 @@ def test_a_socket_gets_no_second_page(api: Api) -> None:
 
 def test_the_cookie_is_of_no_use_to_another_site(api: Api) -> None:
     """It is sent with requests that begin on our own pages only, and no script reads it."""
-    answer = httpx.post(f"{api.url}/login?next=/topics", data={"key": KEYS["admin"]}, timeout=SECONDS)
+    answer = httpx2.post(f"{api.url}/login?next=/topics", data={"key": KEYS["admin"]}, timeout=SECONDS)
     assert "SameSite=strict" in answer.headers["set-cookie"]
     assert "HttpOnly" in answer.headers["set-cookie"]
     assert KEYS["admin"] not in f"{answer.headers} {answer.text}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.api.core.oidc import LEEWAY_SECONDS
@@ -44,23 +44,23 @@ class Provider:
     def is_up(self) -> bool:
         """Whether it answers."""
         try:
-            return httpx.get(f"{self.url}/.well-known/openid-configuration", verify=trusts_nobody()).status_code == 200
-        except httpx.TransportError:
+            return httpx2.get(f"{self.url}/.well-known/openid-configuration", verify=trusts_nobody()).status_code == 200
+        except httpx2.TransportError:
             assert self.process.poll() is None
             return False
 
-    def consent(self, url: str, **form: str) -> httpx.Response:
+    def consent(self, url: str, **form: str) -> httpx2.Response:
         """Send its form as the asked user; without following the redirect."""
-        return httpx.post(url, data=form)
+        return httpx2.post(url, data=form)
 
     def id_token(self, who: str, *, client_id: str = "highwater-web", issuer: str | None = None) -> str:
         """A token for a user, as another program that uses this provider gets it; `issuer` is how it addresses it."""
         base, back = issuer or self.url, "http://127.0.0.1/back"
         asked = {"client_id": client_id, "redirect_uri": back, "response_type": "code", "scope": "openid"}
-        url = str(httpx.URL(f"{base}/oauth2/authorize", params=asked))
+        url = str(httpx2.URL(f"{base}/oauth2/authorize", params=asked))
         code = parse_qs(urlsplit(self.consent(url, sub=who).headers["location"]).query)["code"][0]
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": back, "client_id": client_id}
-        answer = httpx.post(f"{base}/oauth2/token", data={**form, "client_secret": "any"})
+        answer = httpx2.post(f"{base}/oauth2/token", data={**form, "client_secret": "any"})
         token: str = answer.json()["id_token"]
         return token
 
@@ -96,20 +96,20 @@ def api(own_settings, provider) -> Iterator[Api]:
 
 
 @pytest.fixture
-def browser(api: Api) -> Iterator[httpx.Client]:
+def browser(api: Api) -> Iterator[httpx2.Client]:
     """A browser without cookies that is led nowhere by itself."""
-    with httpx.Client(base_url=api.url, timeout=SECONDS) as client:
+    with httpx2.Client(base_url=api.url, timeout=SECONDS) as client:
         yield client
 
 
-def begin(browser: httpx.Client, wanted: str = "/") -> str:
+def begin(browser: httpx2.Client, wanted: str = "/") -> str:
     """Begin a sign-in; the provider's address that the browser is sent to."""
     answer = browser.get("/login/openid", params={"next": wanted})
     assert answer.status_code == 303, answer.text
     return answer.headers["location"]
 
 
-def sign_in(browser: httpx.Client, provider: Provider, who: str, wanted: str = "/") -> httpx.Response:
+def sign_in(browser: httpx2.Client, provider: Provider, who: str, wanted: str = "/") -> httpx2.Response:
     """All of it; the answer to the provider's redirect."""
     return browser.get(provider.consent(begin(browser, wanted), sub=who).headers["location"])
 
@@ -180,7 +180,7 @@ async def test_signing_in_makes_a_session_that_signing_out_ends(api: Api, provid
 
 def test_an_answer_that_this_browser_did_not_ask_for_signs_nobody_in(api: Api, provider: Provider, browser) -> None:
     """Another user's code, a state of another attempt, the same answer twice: 401 and no cookie."""
-    with httpx.Client(base_url=api.url, timeout=SECONDS) as attacker:
+    with httpx2.Client(base_url=api.url, timeout=SECONDS) as attacker:
         theirs = provider.consent(begin(attacker), sub="root").headers["location"]
     assert browser.get(theirs).status_code == 401
     begin(browser)
@@ -190,14 +190,14 @@ def test_an_answer_that_this_browser_did_not_ask_for_signs_nobody_in(api: Api, p
     ours = provider.consent(begin(browser), sub="ada").headers["location"]
     attempt = dict(browser.cookies)
     assert browser.get(ours).status_code == 200
-    browser.cookies = httpx.Cookies(attempt)
+    browser.cookies = httpx2.Cookies(attempt)
     again = browser.get(ours)
     assert (again.status_code, "invalid_grant" in again.text) == (401, True)
 
 
 def test_an_id_token_of_another_attempt_is_refused(provider: Provider, browser) -> None:
     """The nonce ties the token to the browser's attempt, for any injected code."""
-    url = httpx.URL(begin(browser))
+    url = httpx2.URL(begin(browser))
     landed = browser.get(provider.consent(str(url.copy_set_param("nonce", "another")), sub="ada").headers["location"])
     assert (landed.status_code, COOKIE in browser.cookies) == (401, False)
     assert "another sign-in" in landed.text

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-import httpx
+import httpx2
 
 from highwater.api.chaos.ground import Ground
 from highwater.api.chaos.load import CHANNELS, READERS
@@ -127,9 +127,9 @@ class Clients:
         for thread in self._threads:
             thread.join()
 
-    def _keep(self, work: Callable[[httpx.Client, int], None]) -> Callable[[], None]:
+    def _keep(self, work: Callable[[httpx2.Client, int], None]) -> Callable[[], None]:
         def run() -> None:
-            with httpx.Client(timeout=_ASKED_SECONDS_MAX, verify=trusts_nobody()) as client:
+            with httpx2.Client(timeout=_ASKED_SECONDS_MAX, verify=trusts_nobody()) as client:
                 for number in itertools.count():
                     if self._ended.wait(_PAUSE_SECONDS):
                         return
@@ -140,13 +140,13 @@ class Clients:
 
         return run
 
-    def _ask(self, client: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response | None:
+    def _ask(self, client: httpx2.Client, method: str, path: str, **more: Any) -> httpx2.Response | None:
         """The answer of the first process that gives one; None if none does."""
         said: list[str] = []
         for address in list(self.addresses):
             try:
                 answer = client.request(method, address + path, **more)
-            except httpx.TransportError as error:
+            except httpx2.TransportError as error:
                 said.append(repr(error))
                 continue
             if answer.status_code not in (502, 503):
@@ -155,7 +155,7 @@ class Clients:
         self.failures.append(f"{self.step}: {method} {path}: {said}")
         return None
 
-    def _read(self, client: httpx.Client, number: int) -> None:
+    def _read(self, client: httpx2.Client, number: int) -> None:
         reader = READERS[number // 7 % len(READERS)]
         path = (
             f"/api/users/{reader}/feed", f"/api/users/{reader}/clusters", f"/api/users/{reader}/pending",
@@ -177,7 +177,7 @@ class Clients:
             self.failures.append(f"GET {path}: version {version} after {before}")
         self.versions[path] = max(version, before)
 
-    def _write(self, client: httpx.Client, number: int) -> None:
+    def _write(self, client: httpx2.Client, number: int) -> None:
         event = {
             "insight_id": f"client-{number}", "channel_id": CHANNELS[number % len(CHANNELS)],
             "ts": "2026-11-20T00:00:00Z", "text": f"consumer group rebalance of part {number // 7}",
@@ -237,6 +237,6 @@ class Rollout:
 
 def _is_ready(address: str) -> bool:
     try:
-        return httpx.get(f"{address}/readyz", timeout=5, verify=trusts_nobody()).status_code == 200
-    except httpx.TransportError:
+        return httpx2.get(f"{address}/readyz", timeout=5, verify=trusts_nobody()).status_code == 200
+    except httpx2.TransportError:
         return False

@@ -19,11 +19,13 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
-import httpx
+import httpx2
 import psutil
 import pytest
 import redis
 from confluent_kafka.admin import AdminClient, NewTopic
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from highwater.deploy.local.control import await_ready, start_detached, status, stop
 from highwater.deploy.local.errors import (
@@ -36,7 +38,7 @@ from highwater.deploy.local.errors import (
 )
 from highwater.deploy.local.part import Addresses
 from highwater.deploy.local.ports import PortBook
-from highwater.deploy.local.redis import server_program
+from highwater.deploy.local.redis import chosen_server
 from highwater.deploy.local.stack import LocalStack
 from highwater.deploy.local.state import read_state
 from highwater.deploy.local.supervisor import Plan, Role
@@ -135,7 +137,7 @@ def test_all_services_answer_their_clients(stack: LocalStack):
     """Kafka, the registry, PostgreSQL with pgvector and both Redis answer real clients at the addresses returned."""
     addresses = stack.addresses
     assert len(AdminClient({"bootstrap.servers": addresses.kafka}).list_topics(timeout=10).brokers) == 1
-    assert httpx.get(f"{addresses.schema_registry}/subjects").json() == []
+    assert httpx2.get(f"{addresses.schema_registry}/subjects").json() == []
     assert query(addresses.database, "SELECT '[3,4]'::vector <-> '[0,0]'::vector") == 5.0
     with redis.Redis.from_url(addresses.redis) as kept, redis.Redis.from_url(addresses.redis_cache) as cache:
         assert kept.ping()
@@ -204,7 +206,7 @@ def test_redis_asks_for_the_password(stack: LocalStack):
     address = stack.addresses.redis
     for wrong in ("", "highwater:x@", "default:x@", ":x@"):
         url = address.replace(f"highwater:{password_of(address)}@", wrong)
-        with redis.Redis.from_url(url) as client, pytest.raises(redis.AuthenticationError):
+        with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0)) as client, pytest.raises(redis.AuthenticationError):
             client.ping()
     with redis.Redis.from_url(stack.addresses.redis) as client:
         for words in (("CONFIG", "SET", "dir", "/tmp"), ("MODULE", "LIST"), ("REPLICAOF", "h", "1"), ("ACL", "LIST")):
@@ -241,7 +243,7 @@ def test_no_password_is_in_a_command_line_or_a_log(stack: LocalStack):
     assert min(len(password) for password in passwords) >= 43
     lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
     logs = [path.read_text(encoding="utf-8", errors="replace") for path in (stack.data_dir / "logs").iterdir()]
-    assert any("redis-server" in line for line in lines)
+    assert any(str(chosen_server().program) in line for line in lines)
     assert any(logs)
     assert [text for text in (*lines, *logs) if any(password in text for password in passwords)] == []
 
@@ -252,7 +254,7 @@ def test_data_and_addresses_survive_a_crash_of_every_part(stack: LocalStack):
     admin = AdminClient({"bootstrap.servers": before.kafka})
     admin.create_topics([NewTopic("kept", num_partitions=3)])["kept"].result(timeout=10)
     subject = f"{before.schema_registry}/subjects/kept-value/versions"
-    schema_id = httpx.post(subject, json={"schema": SCHEMA}).raise_for_status().json()["id"]
+    schema_id = httpx2.post(subject, json={"schema": SCHEMA}).raise_for_status().json()["id"]
     query(before.database, "CREATE TABLE kept AS SELECT 7 AS n")
     with redis.Redis.from_url(before.redis) as client:
         client.set("kept", "7")
@@ -264,7 +266,7 @@ def test_data_and_addresses_survive_a_crash_of_every_part(stack: LocalStack):
     assert stack.addresses == before
     again = AdminClient({"bootstrap.servers": before.kafka})
     assert len(again.list_topics(timeout=10).topics["kept"].partitions) == 3
-    assert httpx.get(f"{subject}/latest").json()["id"] == schema_id
+    assert httpx2.get(f"{subject}/latest").json()["id"] == schema_id
     assert query(before.database, "SELECT n FROM kept") == 7
     with redis.Redis.from_url(before.redis) as client:
         assert client.get("kept") == b"7"
@@ -391,7 +393,7 @@ def test_a_part_that_is_late_is_waited_for_and_the_rest_stays(plan: Plan, privat
     slow = private_dir / "bin" / "redis-server"
     slow.parent.mkdir()
     # Taken before the installed one, as a server of the system is; it is there after three seconds.
-    slow.write_text(f'#!/bin/sh\n[ "$1" = --version ] || sleep 3\nexec {server_program()} "$@"\n')
+    slow.write_text(f'#!/bin/sh\n[ "$1" = --version ] || sleep 3\nexec {chosen_server().program} "$@"\n')
     slow.chmod(0o700)
     monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
     told: list[str] = []

@@ -8,7 +8,7 @@ import os
 import subprocess
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.api.chaos.ground import Ground, Remedies
@@ -53,7 +53,7 @@ def command(ground: Ground, *arguments: str) -> str:
 
 def send_rounds(api_url: str) -> None:
     """The first rounds of the load by way of the last release, which encodes them by its own schemas."""
-    with httpx.Client(base_url=api_url, timeout=60) as api:
+    with httpx2.Client(base_url=api_url, timeout=60) as api:
         for name, event in (one for number in range(ROUNDS_BEFORE) for one in round_of(number, ProductClock()())):
             answer = api.post(f"/api/events/{name}", json=event)
             assert answer.status_code == 202, f"{name} {event}: {answer.text}"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-import httpx
+import httpx2
 import pytest
 from confluent_kafka import Producer
 from redis import Redis
@@ -88,7 +88,7 @@ def test_the_file_runs_as_it_says_and_outlives_a_broker(installation: Installati
     with installation.running() as roles:
         for one in roles:
             # Another address of this machine, as another container has: a listener on 127.0.0.1 does not answer there.
-            assert httpx.get(f"http://127.0.0.2:{one.port}/metrics").status_code == 200
+            assert httpx2.get(f"http://127.0.0.2:{one.port}/metrics").status_code == 200
 
         before = brokers.leaders()
         assert {topic.name for topic in all_topics()} <= set(before)
@@ -96,7 +96,7 @@ def test_the_file_runs_as_it_says_and_outlives_a_broker(installation: Installati
         assert "__consumer_offsets" in before
         brokers.processes["kafka-2"].send_signal(signal.SIGKILL)
         port = next(one.port for one in roles if one.role == "api")
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=_HEADERS, timeout=120) as api:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", headers=_HEADERS, timeout=120) as api:
             for number in range(100):  # users of every partition
                 event = {"user_id": f"user-{number}", "ts": 1_790_000_000_000}
                 answer = api.post("/api/events/feeds.user-active", json=event)
@@ -152,7 +152,7 @@ class Writer:
     def _write(self) -> None:
         addresses = itertools.cycle(self.addresses)
         address = next(addresses)
-        with httpx.Client(headers=_HEADERS, timeout=60) as api:
+        with httpx2.Client(headers=_HEADERS, timeout=60) as api:
             for number in itertools.count():
                 channel = f"channel-{number % _CHANNELS}"
                 event = {
@@ -164,7 +164,7 @@ class Writer:
                 while not self._ended.is_set():
                     try:
                         answer = api.post(f"{address}/api/events/feeds.insight-ingested", json=event)
-                    except httpx.TransportError:  # that API was killed
+                    except httpx2.TransportError:  # that API was killed
                         address = next(addresses)
                         continue
                     if answer.is_success:
@@ -177,7 +177,7 @@ class Writer:
                     return
 
 
-def subscribe(api: httpx.Client) -> None:
+def subscribe(api: httpx2.Client) -> None:
     """Readers of the channels, active and on the plan with the lowest threshold, so that there is something to decide."""
     for number in range(_USERS):
         channels = {"channels": [f"channel-{c}" for c in range(_CHANNELS)]}
@@ -194,7 +194,7 @@ def test_one_of_each_of_two_is_killed_under_load(installation: Installation):
     """Two of each role, one of each and a broker killed while clients write: nothing acknowledged is lost, `verify` is clean."""
     with installation.running(count=2) as roles:
         addresses = [f"http://127.0.0.1:{one.port}" for one in roles if one.role == "api"]
-        with httpx.Client(base_url=addresses[0], headers=_HEADERS, timeout=60) as api:
+        with httpx2.Client(base_url=addresses[0], headers=_HEADERS, timeout=60) as api:
             subscribe(api)
         writers = [Writer(addresses, f"{name}-{uuid.uuid4().hex[:6]}") for name in ("one", "two")]
         for writer in writers:

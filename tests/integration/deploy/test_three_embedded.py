@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -108,7 +108,7 @@ def test_decisions_work_on_another_number_of_partitions(folder: Path):
         ("POST", "activity", {}),
         ("PUT", "subscriptions", {"channels": _CHANNELS}),
     ):
-        answer = httpx.request(method, f"{api}/api/users/reader/{path}", json=body, timeout=60)
+        answer = httpx2.request(method, f"{api}/api/users/reader/{path}", json=body, timeout=60)
         assert answer.status_code == 202, answer.text
     insights = [
         {
@@ -126,7 +126,7 @@ def test_decisions_work_on_another_number_of_partitions(folder: Path):
     assert done.returncode == 0, done.stderr
 
     def is_rebuilt() -> bool:
-        found = httpx.get(f"{api}/api/users/reader/pending", timeout=60).json()
+        found = httpx2.get(f"{api}/api/users/reader/pending", timeout=60).json()
         return bool(found["cluster_version"] >= 1 and found["pending"] == 0 and not found["in_flight"])
 
     until(is_rebuilt, "the reader's clusters are rebuilt by a decision of the worker", _START_SECONDS_MAX)
@@ -136,7 +136,7 @@ def test_decisions_work_on_another_number_of_partitions(folder: Path):
 
 def is_accepted(api: str, user: str) -> bool:
     """Whether an event is accepted; a client sends it again while the killed broker's partitions have no leader yet."""
-    answer = httpx.post(
+    answer = httpx2.post(
         f"{api}/api/events/feeds.user-active", json={"user_id": user, "ts": 1_790_000_000_000}, timeout=60
     )
     assert answer.status_code in {202, 503}, answer.text

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-import httpx
+import httpx2
 import pytest
 from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -108,7 +108,7 @@ def product(tmp_path: Path) -> Iterator[Product]:
                     ("PUT", "subscriptions", channels),
                 ):
                     url = f"{made.api}/api/users/reader-{number}/{path}"
-                    answer = httpx.request(method, url, json=body, timeout=60)
+                    answer = httpx2.request(method, url, json=body, timeout=60)
                     assert answer.status_code == 202, answer.text
             yield made
         finally:
@@ -137,7 +137,7 @@ class Writer:
         assert self._thread is not None
         self._thread.join(120)
 
-    def write(self, number: int) -> httpx.Response:
+    def write(self, number: int) -> httpx2.Response:
         """One insight."""
         event = {
             "insight_id": f"{self.name}-{number}",
@@ -145,11 +145,11 @@ class Writer:
             "ts": "2026-11-20T00:00:00Z",
             "text": f"Fix the {('parser', 'cache', 'broker')[number % 3]} when the input of case {number % 7} is empty",
         }
-        answer = httpx.post(f"{self.api}/api/events/{INGESTED}", json=event, timeout=60)
-        if answer.status_code == httpx.codes.ACCEPTED:
+        answer = httpx2.post(f"{self.api}/api/events/{INGESTED}", json=event, timeout=60)
+        if answer.status_code == httpx2.codes.ACCEPTED:
             self.accepted[event["insight_id"]] = answer.json()["positions"][0]
         else:
-            assert answer.status_code == httpx.codes.SERVICE_UNAVAILABLE, answer.text
+            assert answer.status_code == httpx2.codes.SERVICE_UNAVAILABLE, answer.text
             self.refused.append(answer.json()["detail"])
         return answer
 
@@ -191,7 +191,7 @@ def test_a_replica_that_is_behind_leads(product: Product):
         later.stop()
 
     until(lambda: product.json("status")["ready"], "every role is ready again", _SECONDS_MAX)
-    assert COMMAND in httpx.get(f"{product.api}/readyz", timeout=60).json()["degraded"]["log"]
+    assert COMMAND in httpx2.get(f"{product.api}/readyz", timeout=60).json()["degraded"]["log"]
     bad = {one["name"]: one for one in product.json("doctor") if one["state"] == "bad"}
     assert {"consumer insights", "consumer fanout", "consumer mirror", "consumer worker"} <= bad.keys()
     assert all(COMMAND in one["remedy"] for one in bad.values())
@@ -209,11 +209,11 @@ def test_a_replica_that_is_behind_leads(product: Product):
     until(is_whole, "no partition is left to repair, and every consumer has read the log", _SECONDS_MAX)
     assert INGESTED in {one["topic"] for one in repaired}
     moved = {before: now for one in repaired for before, now in one["moved"].items()}
-    until(lambda: writer.write(1_000_000).status_code == httpx.codes.ACCEPTED, "writes are accepted", _SECONDS_MAX)
+    until(lambda: writer.write(1_000_000).status_code == httpx2.codes.ACCEPTED, "writes are accepted", _SECONDS_MAX)
     gone = {read(product.api, name, position) for name, position in writer.accepted.items() if position in moved}
     assert gone == {410}
     for name in lost & {name for name, position in writer.accepted.items() if position in moved}:
-        assert read(product.api, name, moved[writer.accepted[name]]) == httpx.codes.OK, name
+        assert read(product.api, name, moved[writer.accepted[name]]) == httpx2.codes.OK, name
     until(lambda: is_read(product), "every consumer has read the log", _SECONDS_MAX)
     found = product.json("verify")
     assert found["differences"] == 0, found
@@ -224,7 +224,7 @@ def read(api: str, name: str, position: str) -> int:
     """The status of reading an insight no older than a position."""
     channel = f"channel-{int(name.rsplit('-', 1)[1]) % _CHANNELS}"
     headers = {"X-Min-Position": position, "X-Max-Wait-Ms": "10000"}
-    return httpx.get(f"{api}/api/insights/{channel}/{name}", headers=headers, timeout=60).status_code
+    return httpx2.get(f"{api}/api/insights/{channel}/{name}", headers=headers, timeout=60).status_code
 
 
 def is_read(product: Product) -> bool:
@@ -255,7 +255,7 @@ def test_elections_without_loss_report_none(product: Product):
     until(lambda: product.json("status")["ready"], "every role is ready", _SECONDS_MAX)
     until(lambda: is_read(product), "every consumer has read the log", _SECONDS_MAX)
     for name in writer.accepted:
-        assert read(product.api, name, writer.accepted[name]) == httpx.codes.OK, name
+        assert read(product.api, name, writer.accepted[name]) == httpx2.codes.OK, name
     assert product.json("repair-log") == []
     found = product.json("verify")
     assert found["differences"] == 0, found

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from fastapi import FastAPI
 
@@ -218,7 +218,7 @@ async def test_a_season_is_read_whole_from_the_log(stack, seeds: Seeds, codec: C
 
 
 @pytest.fixture
-async def http(stack, seeds: Seeds) -> AsyncIterator[httpx.AsyncClient]:
+async def http(stack, seeds: Seeds) -> AsyncIterator[httpx2.AsyncClient]:
     """The routes alone, with a key of each kind."""
     settings = stack.settings(DATABASE_URL=seeds.url, HIGHWATER_API_KEYS="viewer:v,viewer:own:alice,admin:a")
     wiring = make_wiring(settings, ProductClock())
@@ -229,15 +229,15 @@ async def http(stack, seeds: Seeds) -> AsyncIterator[httpx.AsyncClient]:
     wiring.install(app)
     await wiring.start()
     await until(lambda: not wiring.services.not_ready(), "the parts are reached")
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(
+    transport = httpx2.ASGITransport(app)
+    async with httpx2.AsyncClient(
         transport=transport, base_url="http://x", headers={"Authorization": "Bearer a"}
     ) as client:
         yield client
     await wiring.close()
 
 
-async def test_the_api_answers_the_same(stack, seeds: Seeds, codec: Codec, http: httpx.AsyncClient) -> None:
+async def test_the_api_answers_the_same(stack, seeds: Seeds, codec: Codec, http: httpx2.AsyncClient) -> None:
     """By path, percent-encoded; a key without a version is 404, and nothing of it may be cached."""
     user, season = fresh("user/a"), fresh("season")
     await _feed(Log(stack.kafka, codec), seeds, user, fresh("channel"))
@@ -254,7 +254,7 @@ async def test_the_api_answers_the_same(stack, seeds: Seeds, codec: Codec, http:
     assert (await http.get("/api/explain/resource/league:table:none")).status_code == 404
 
 
-async def test_whoever_may_not_read_may_not_have_it_explained(http: httpx.AsyncClient) -> None:
+async def test_whoever_may_not_read_may_not_have_it_explained(http: httpx2.AsyncClient) -> None:
     """A key bound to a user explains that user's own; pages for administrators are theirs."""
     own, viewer = {"Authorization": "Bearer own"}, {"Authorization": "Bearer v"}
     for path in ("feed/bob", "resource/feed:bob", "resource/clusters:bob", "resource/predictions:user:bob"):

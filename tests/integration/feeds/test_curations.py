@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.connectors.feeds.pool import ClusterPool
@@ -191,7 +191,7 @@ async def seen(seeds: Seeds) -> list[str]:
     return ids
 
 
-async def sink_takes(stack: Stack, context: ProcessContext, seeds: Seeds, answer: httpx.Response) -> None:
+async def sink_takes(stack: Stack, context: ProcessContext, seeds: Seeds, answer: httpx2.Response) -> None:
     """The sink of users stores the accepted events."""
     (position,) = answer.json()["positions"]
     record, place = record_at(stack, position), parse_position(position)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.connectors.models.chat import ChatModel, ModelError
@@ -35,8 +35,8 @@ def written(own_settings, chat: ChatServer) -> Iterator[Api]:
         yield running
 
 
-async def _version_settles(http: httpx.AsyncClient, path: str, version: int) -> httpx.Response:
-    found: list[httpx.Response] = []
+async def _version_settles(http: httpx2.AsyncClient, path: str, version: int) -> httpx2.Response:
+    found: list[httpx2.Response] = []
 
     async def reached() -> bool:
         found[:] = [await http.get(path)]
@@ -253,7 +253,9 @@ async def test_a_hundred_readers_cost_one_build(http, seeds: Seeds) -> None:
     """Concurrent first reads store one document and all get it."""
     ids = await seeds.channel("f3", 5)
     await seeds.rebuild("fred", [cluster("a", ids)])
-    async with httpx.AsyncClient(base_url=http.base_url, limits=httpx.Limits(max_connections=100), timeout=30) as many:
+    async with httpx2.AsyncClient(
+        base_url=http.base_url, limits=httpx2.Limits(max_connections=100), timeout=30
+    ) as many:
         answers = await asyncio.gather(*(many.get("/api/users/fred/feed") for _ in range(100)))
     assert len({answer.content for answer in answers}) == 1
     (row,) = await seeds.run("SELECT version FROM resource_versions WHERE key = 'feed:fred'")
@@ -582,7 +584,7 @@ async def test_a_failed_model_serves_the_last_document_as_stale(written: Api, se
     assert "x-stale" not in good.headers
 
 
-async def _answers(http: httpx.AsyncClient, user: str) -> bool:
+async def _answers(http: httpx2.AsyncClient, user: str) -> bool:
     return (await http.get(f"/api/users/{user}/feed")).status_code == 200
 
 

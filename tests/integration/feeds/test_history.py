@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
+import httpx2
 
 from highwater.connectors.redis.resource_cache import TRUSTED_MS
 from highwater.streams.feeds.tracking import ChangeKind
@@ -21,7 +21,7 @@ from tests.integration.api_server import (
 KEYS = "viewer:eye-key,editor:ada-key:ada"
 
 
-def _refused(response: httpx.Response, status: int, field: str | None = None) -> None:
+def _refused(response: httpx2.Response, status: int, field: str | None = None) -> None:
     assert (response.status_code, response.json().get("field")) == (status, field), response.text
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.streams.telemetry import CONDITIONAL_GETS
@@ -41,19 +41,19 @@ def _without_short_way(api: Api) -> Iterator[None]:
         api.app.short_feeds = short_feeds
 
 
-async def _made(client: httpx.AsyncClient, seeds: Seeds, user: str) -> dict[str, str]:
+async def _made(client: httpx2.AsyncClient, seeds: Seeds, user: str) -> dict[str, str]:
     """The tags of a user's pages, after a rebuild."""
     ids = await seeds.channel(f"quick-{user}", 4)
     await seeds.rebuild(user, [cluster("a", ids)])
     return {name: (await client.get(f"/api/users/{user}/{name}")).headers["etag"] for name in PATHS}
 
 
-def _said(answer: httpx.Response) -> tuple[int, dict[str, str], bytes]:
+def _said(answer: httpx2.Response) -> tuple[int, dict[str, str], bytes]:
     others = ("date", "x-request-id")
     return answer.status_code, {k: v for k, v in answer.headers.items() if k not in others}, answer.content
 
 
-async def _eventually_quick(api: Api, client: httpx.AsyncClient, path: str, fields: dict[str, str]) -> None:
+async def _eventually_quick(api: Api, client: httpx2.AsyncClient, path: str, fields: dict[str, str]) -> None:
     """Wait until Redis serves the page: a recent change counts for two seconds."""
 
     async def is_quick() -> bool:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.connectors.feeds.redactions import tag_version
@@ -103,7 +103,7 @@ async def _user(r: Retractions, user: str, channel: str) -> list[str]:
     return [*ids, *others]
 
 
-async def _shown(http: httpx.AsyncClient, user: str, headers: dict[str, str]) -> dict[str, httpx.Response]:
+async def _shown(http: httpx2.AsyncClient, user: str, headers: dict[str, str]) -> dict[str, httpx2.Response]:
     """Everything that is served of a user's clusters."""
     paths = (
         "feed",
@@ -118,7 +118,7 @@ async def _shown(http: httpx.AsyncClient, user: str, headers: dict[str, str]) ->
 
 
 async def test_from_its_own_position_on_an_insight_is_nowhere(
-    http: httpx.AsyncClient, retractions: Retractions
+    http: httpx2.AsyncClient, retractions: Retractions
 ) -> None:
     """Feed, clusters, an earlier version, pages, changes and history: no id, no text, no word of it, and other ETags."""
     ids = await _user(retractions, "rae", "r1")
@@ -145,7 +145,7 @@ async def test_from_its_own_position_on_an_insight_is_nowhere(
     assert again.status_code == 304
 
 
-async def test_only_what_held_it_changes(http: httpx.AsyncClient, retractions: Retractions) -> None:
+async def test_only_what_held_it_changes(http: httpx2.AsyncClient, retractions: Retractions) -> None:
     """A user of the same channel whose version does not have it, and a feed that does not show it, keep their tags."""
     ids = await _user(retractions, "sam", "r2")
     await retractions.seeds.user("sid", ["r2"])
@@ -165,7 +165,7 @@ async def test_only_what_held_it_changes(http: httpx.AsyncClient, retractions: R
     assert len(await retractions.bumps("clusters:sam")) == 1
 
 
-async def test_a_cluster_of_nothing_else_is_gone(http: httpx.AsyncClient, retractions: Retractions) -> None:
+async def test_a_cluster_of_nothing_else_is_gone(http: httpx2.AsyncClient, retractions: Retractions) -> None:
     """It is in no feed and no version; its history says that it is over."""
     ids = await _user(retractions, "tia", "r3")
     position = await retractions.retract(*ids[:3])
@@ -208,7 +208,7 @@ async def test_a_feed_that_is_built_meanwhile_is_built_again(retractions: Retrac
 
 
 async def test_a_version_that_is_stored_meanwhile_waits_and_hides_it(
-    http: httpx.AsyncClient, retractions: Retractions
+    http: httpx2.AsyncClient, retractions: Retractions
 ) -> None:
     """A retraction and a rebuild that read the insight before: in either order, no reader sees it."""
     r = retractions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import httpx
+import httpx2
 import pytest
 
 from tests.integration.api_server import Api
@@ -17,7 +17,7 @@ def api(guarded: Api) -> Api:
 
 
 @pytest.fixture
-async def admin(api: Api) -> AsyncIterator[httpx.AsyncClient]:
+async def admin(api: Api) -> AsyncIterator[httpx2.AsyncClient]:
     """A client with the admin's key."""
     async with api.client("root") as client:
         yield client

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
+import httpx2
 from redis.asyncio import Redis
 
 from tests.integration.api_server import NOW, Api, Seeds
 
 
-async def open_session(client: httpx.AsyncClient, user: str, **more: Any) -> dict[str, Any]:
+async def open_session(client: httpx2.AsyncClient, user: str, **more: Any) -> dict[str, Any]:
     """A new one."""
     response = await client.post("/api/sessions", json={"user_id": user, **more})
     assert response.status_code == 201, response.text

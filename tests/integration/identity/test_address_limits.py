@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.connectors.identity.rate_limits import CallCounts
@@ -91,7 +91,7 @@ def own_settings(own_settings):
     return partial(own_settings, HIGHWATER_LIVE_REQUESTS_MAX=3)
 
 
-async def _live(client: httpx.AsyncClient, address: str, **more: str) -> httpx.Response:
+async def _live(client: httpx2.AsyncClient, address: str, **more: str) -> httpx2.Response:
     return await client.get("/api/matches/live", headers={"X-Forwarded-For": address, **more})
 
 
@@ -111,7 +111,7 @@ async def test_two_processes_admit_an_address_as_often_as_one(own_settings, link
             assert (await _live(first, "198.51.100.1")).status_code == 200
 
 
-async def _is_third_and_last(first: httpx.AsyncClient, second: httpx.AsyncClient) -> None:
+async def _is_third_and_last(first: httpx2.AsyncClient, second: httpx2.AsyncClient) -> None:
     answers = [await _live(client, "203.0.113.5, 198.51.100.1") for client in (first, second, first)]
     assert [answer.status_code for answer in answers] == [200, 429, 429]
     for answer in answers[1:]:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.api.core.auth import key_id_of
@@ -141,7 +141,7 @@ def _at_the_beginning_of_a_minute(*apis: Api) -> None:
         api.clock.offset_ms += left_ms + 1_000
 
 
-async def _post(client: httpx.AsyncClient, user: str | None = None, **more: Any) -> httpx.Response:
+async def _post(client: httpx2.AsyncClient, user: str | None = None, **more: Any) -> httpx2.Response:
     return await client.post(SESSIONS, json={"user_id": user or fresh("u"), **more})
 
 
@@ -164,7 +164,7 @@ async def test_two_processes_allow_a_key_as_often_as_one(limited, link: RedisLin
     assert not [name for name in await link.client.keys("*") if b"root-key" in name]
 
 
-def _is_a_refusal(answer: httpx.Response, limit: int) -> None:
+def _is_a_refusal(answer: httpx2.Response, limit: int) -> None:
     assert answer.headers["content-type"] == "application/problem+json"
     wait = int(answer.headers["retry-after"])
     assert 1 <= wait <= 59

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.api.core.auth import OPEN
@@ -45,7 +45,7 @@ def api(guarded: Api) -> Api:
 
 
 @pytest.fixture
-async def editor(api: Api) -> AsyncIterator[httpx.AsyncClient]:
+async def editor(api: Api) -> AsyncIterator[httpx2.AsyncClient]:
     """A client that may put; a minute of its own, so that no limit is reached."""
     api.clock.offset_ms += 60_000
     async with api.client("edit-key") as client:
@@ -69,7 +69,7 @@ def hexadecimal(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-async def put(client: httpx.AsyncClient, org: str | None, body: Any, **more: Any) -> httpx.Response:
+async def put(client: httpx2.AsyncClient, org: str | None, body: Any, **more: Any) -> httpx2.Response:
     """PUT, with headers and parameters by name."""
     headers = more.pop("headers", {})
     params = {**({} if org is None else {"organization_id": org}), **more}
@@ -283,7 +283,7 @@ async def test_a_killed_api_leaves_nothing(stack: Stack, seeds: Seeds) -> None:
     assert await rows(seeds, hexadecimal(body)) == (0, 0, 0)
     assert files_left() == []
     with api_process(stack, seeds) as (_, url):
-        async with httpx.AsyncClient(base_url=url, headers={"Authorization": "Bearer edit-key"}) as client:
+        async with httpx2.AsyncClient(base_url=url, headers={"Authorization": "Bearer edit-key"}) as client:
             assert (await put(client, org, body)).status_code == 201
 
 
@@ -419,7 +419,7 @@ async def test_fifty_megabytes_in_a_few(stack: Stack, seeds: Seeds) -> None:
     """A document of 50 MiB, put and read, several at once: the API's memory grows by parts and not by documents."""
     org, size = await organization(seeds), 50 * MIB
     with api_process(stack, seeds) as (process, url):
-        async with httpx.AsyncClient(
+        async with httpx2.AsyncClient(
             base_url=url, headers={"Authorization": "Bearer edit-key"}, timeout=120.0
         ) as client:
             await put(client, org, content(2 * MIB))  # libraries that are loaded once
@@ -463,8 +463,8 @@ def _wait_until_ready(process: subprocess.Popen[bytes], url: str) -> None:
     def is_ready() -> bool:
         assert process.poll() is None
         try:
-            return httpx.get(f"{url}/readyz", verify=trusts_nobody()).status_code == 200
-        except httpx.TransportError:
+            return httpx2.get(f"{url}/readyz", verify=trusts_nobody()).status_code == 200
+        except httpx2.TransportError:
             return False
 
     wait_until(is_ready, "the API is ready")

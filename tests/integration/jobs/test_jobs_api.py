@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import asyncpg
-import httpx
+import httpx2
 import orjson
 import pytest
 from redis.asyncio import Redis
@@ -482,7 +482,7 @@ async def test_filters_of_a_list_work_or_are_refused(api, guarded, seeds):
     assert await listed(f"?user_id={ADA}", "bob-key") == 403
 
 
-async def submit(api: Api, body: dict[str, Any], token: str | None = None, **headers: str) -> httpx.Response:
+async def submit(api: Api, body: dict[str, Any], token: str | None = None, **headers: str) -> httpx2.Response:
     """POST /api/jobs."""
     return await api.post("/api/jobs", body, token, **headers)
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
+import httpx2
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
@@ -101,7 +101,7 @@ async def materialize(progress: Progress, events: Sequence[Event]) -> Sequence[D
 class EventSource:
     """A stream of server-sent events as a client reads it."""
 
-    def __init__(self, answer: httpx.Response) -> None:
+    def __init__(self, answer: httpx2.Response) -> None:
         self._answer = answer
         self._told: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self.comments: list[str] = []

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 
-import httpx
+import httpx2
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
@@ -52,9 +52,9 @@ def changed(name: str, old: str, new: str) -> str:
 @pytest.mark.parametrize("name", sorted(TOPICS))
 def test_a_subject_is_full_transitive(stack: Stack, name: str):
     """Every topic's subject says FULL_TRANSITIVE and holds the schema of its Avro file."""
-    config = httpx.get(f"{stack.schema_registry}/config/{name}-value").json()
+    config = httpx2.get(f"{stack.schema_registry}/config/{name}-value").json()
     assert config["compatibilityLevel"] == "FULL_TRANSITIVE"
-    latest = httpx.get(f"{stack.schema_registry}/subjects/{name}-value/versions/latest").json()
+    latest = httpx2.get(f"{stack.schema_registry}/subjects/{name}-value/versions/latest").json()
     assert json.loads(schema_text(TOPICS[name].schema)) == json.loads(latest["schema"])
 
 

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import asyncpg
-import httpx
+import httpx2
 import pytest
 
 from highwater.api.chaos.unsynced import lose_unsynced
@@ -142,7 +142,7 @@ async def test_a_log_that_grew_again_is_found_with_nothing_running(case: Case):
     lose_power(case.stack, {(case.topic, 0): 5})
     strange = case.send(names(8, "b"), 0)
 
-    await until(lambda: _has_groups(case), "Kafka is back for the command")
+    await until(lambda: _has_groups(case.context), "Kafka is back for the command")
     plan = await plan_of(case)
     assert (plan.loss.end_offset, plan.given, plan.end, len(plan.standing)) == (5, 10, 13, 5)
     repaired = await repair(case.context, REMAKES, plan)
@@ -154,10 +154,10 @@ async def test_a_log_that_grew_again_is_found_with_nothing_running(case: Case):
     assert sorted(await later.stored()) == sorted([*names(10, "a"), *names(5, "a")[3:], *names(8, "b")])
 
 
-async def _has_groups(case: Case) -> bool:
+async def _has_groups(context: ProcessContext) -> bool:
     """A broker that has just started does not know yet that it coordinates the groups."""
     try:
-        await committed(case.context.client, WORKER_KAFKA_GROUP)
+        await committed(context.client, WORKER_KAFKA_GROUP)
     except UnavailableError:
         return False
     return True
@@ -186,6 +186,7 @@ async def test_a_producer_whose_log_lost_its_tail_stores_it(stack: Stack, contex
 
         await until(lambda: _says(refusal, "a second time"), "an offset is given a second time")
         await until(lambda: _is_noted(made, place), "the loss is stored")
+        await until(lambda: _has_groups(made), "Kafka knows its groups again")
         plan = next(one for one in await plan_repairs(made, REMAKES) if one.loss.place == place)
         assert (plan.loss.end_offset, plan.given) == (2, 4)
         await repair(made, REMAKES, plan)
@@ -289,7 +290,7 @@ def place_of(channel: str) -> Place:
     return INGESTED, murmur2_partition(channel.encode(), TOPICS[INGESTED].partitions)
 
 
-async def write(api: Api, channel: str, number: int) -> httpx.Response:
+async def write(api: Api, channel: str, number: int) -> httpx2.Response:
     """Publish an insight through the API."""
     event = {
         "insight_id": f"{channel}-{number}",
@@ -300,7 +301,7 @@ async def write(api: Api, channel: str, number: int) -> httpx.Response:
     return await api.post(f"/api/events/{INGESTED}", event)
 
 
-async def read(api: Api, channel: str, number: int, position: str) -> httpx.Response:
+async def read(api: Api, channel: str, number: int, position: str) -> httpx2.Response:
     """Read it back, no older than a position."""
     path = f"/api/insights/{channel}/{channel}-{number}"
     return await api.get(path, x_min_position=position, x_max_wait_ms="10000")

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import brotli
-import httpx
+import httpx2
 import pytest
 
 from highwater.schemas.codec import Codec
@@ -62,7 +62,7 @@ async def league(api: Api, seeds: Seeds) -> None:
 
 
 @pytest.fixture
-async def http(http: httpx.AsyncClient, league: None) -> httpx.AsyncClient:
+async def http(http: httpx2.AsyncClient, league: None) -> httpx2.AsyncClient:
     """It takes bodies as they are."""
     http.headers["Accept-Encoding"] = "identity"
     return http
@@ -73,7 +73,7 @@ def _event(stack, codec: Codec, text: str) -> tuple[bytes, dict[str, Any]]:
     return message.key(), codec.decode(message.topic(), message.value())
 
 
-def _problem(response: httpx.Response, status: int) -> dict[str, Any]:
+def _problem(response: httpx2.Response, status: int) -> dict[str, Any]:
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     return response.json()
@@ -140,7 +140,7 @@ async def test_a_body_comes_in_the_coding_that_was_asked_for(http) -> None:
         for coding, decode in wanted.items():
             headers = {"Accept-Encoding": f"deflate, {coding}"}
             async with (
-                httpx.AsyncClient(base_url=http.base_url) as raw,
+                httpx2.AsyncClient(base_url=http.base_url) as raw,
                 raw.stream("GET", path, headers=headers) as response,
             ):
                 body = b"".join([part async for part in response.aiter_raw()])

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import obstore
 import pytest
 from obstore.store import S3Store
@@ -53,9 +53,9 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stdout=out, stderr=out
         )
     url = f"http://127.0.0.1:{port}"
-    transport = httpx.HTTPTransport(retries=20)  # each waits twice as long as the one before, up to a minute
+    transport = httpx2.HTTPTransport(retries=20)  # each waits twice as long as the one before, up to a minute
     try:
-        with httpx.Client(transport=transport, trust_env=False, timeout=60.0) as http:
+        with httpx2.Client(transport=transport, trust_env=False, timeout=60.0) as http:
             assert http.put(f"{url}/{BUCKET}").status_code == 200, log.read_text()
         yield url
     finally:

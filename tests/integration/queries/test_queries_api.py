@@ -8,7 +8,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import orjson
 import pytest
 
@@ -45,12 +45,12 @@ KEYS = (
 LINES = {"Content-Type": "application/x-ndjson"}
 
 
-async def ask(api: Api, body: dict[str, Any], token: str | None = None, **headers: str) -> httpx.Response:
+async def ask(api: Api, body: dict[str, Any], token: str | None = None, **headers: str) -> httpx2.Response:
     """POST /api/query."""
     return await api.post("/api/query", body, token, **headers)
 
 
-async def status(api: Api, request_id: str, token: str | None = None, **headers: str) -> httpx.Response:
+async def status(api: Api, request_id: str, token: str | None = None, **headers: str) -> httpx2.Response:
     """The status of a run."""
     return await api.get(f"/api/query/{request_id}/status", token, **headers)
 

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.api.dashboard.mount import DashboardRoute
@@ -34,9 +34,9 @@ def api(settings: Any) -> Iterator[Api]:
 
 
 @contextlib.contextmanager
-def signed_in(api: Api, key: str) -> Iterator[httpx.Client]:
+def signed_in(api: Api, key: str) -> Iterator[httpx2.Client]:
     """A browser that has signed in."""
-    with httpx.Client(base_url=api.url, timeout=SECONDS) as client:
+    with httpx2.Client(base_url=api.url, timeout=SECONDS) as client:
         assert client.post("/login?next=/read", data={"key": key}).status_code == 303
         yield client
 
@@ -49,7 +49,7 @@ def dashboard_of(api: Api) -> Any:
 
 def test_nobody_unknown_gets_a_page(api: Api) -> None:
     """A page leads to the form and back; a part is 401 as a problem; a form leads to the page that it stands on."""
-    with httpx.Client(base_url=api.url, timeout=SECONDS) as nobody:
+    with httpx2.Client(base_url=api.url, timeout=SECONDS) as nobody:
         page = nobody.get("/read/league/a%2Fb/stats?x=1")
         assert (page.status_code, page.headers["location"]) == (
             303,
@@ -168,7 +168,7 @@ def test_a_page_says_that_what_was_sent_is_still_to_come(api: Api, settings: Any
         (position,) = reader.post("/api/query", json=sent, headers=key).raise_for_status().json()["positions"]
         late = reader.get(f"/read/questions/{run}", params={"after": position})
         assert (late.status_code, late.text.count("not included here yet")) == (200, 1), late.text
-        assert f'href="?{httpx.QueryParams(after=position)}"' in late.text
+        assert f'href="?{httpx2.QueryParams(after=position)}"' in late.text
         assert "not included here yet" not in reader.get(f"/read/questions/{run}").text
 
 
@@ -198,7 +198,7 @@ def test_a_form_of_another_site_is_refused(api: Api) -> None:
 @pytest.mark.requirement("R4.26")
 def test_static_files(api: Api) -> None:
     """By hash for a year, in br and gzip, for any site; by name they are requested each time; another release's are not kept."""
-    with httpx.Client(base_url=api.url, timeout=SECONDS) as anybody:
+    with httpx2.Client(base_url=api.url, timeout=SECONDS) as anybody:
         for coding in ("br", "gzip", "identity"):
             plain = anybody.get("/read/static/highwater.js", headers={"accept-encoding": coding})
             assert plain.headers.get("content-encoding", "identity") == coding

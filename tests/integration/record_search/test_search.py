@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 import pyarrow.parquet as pq
 import pytest
@@ -42,14 +42,14 @@ def api(own_settings) -> Iterator[Api]:
 
 
 @pytest.fixture(scope="module")
-def http(api: Api) -> Iterator[httpx.Client]:
+def http(api: Api) -> Iterator[httpx2.Client]:
     """An operator."""
     headers, hooks = {"Authorization": "Bearer root-key-00001"}, {"response": [check_answer_now]}
-    with httpx.Client(base_url=api.url, timeout=60, headers=headers, event_hooks=hooks) as client:
+    with httpx2.Client(base_url=api.url, timeout=60, headers=headers, event_hooks=hooks) as client:
         yield client
 
 
-def publish(http: httpx.Client, mark: str, count: int, needles: int = 0) -> None:
+def publish(http: httpx2.Client, mark: str, count: int, needles: int = 0) -> None:
     """Insights of one mark over all partitions; the first few contain a needle."""
     lines = [
         json.dumps({
@@ -64,14 +64,14 @@ def publish(http: httpx.Client, mark: str, count: int, needles: int = 0) -> None
 
 
 @pytest.fixture(scope="module")
-def mark(http: httpx.Client) -> str:
+def mark(http: httpx2.Client) -> str:
     """4,503 insights, seven of which, the oldest, hold a needle."""
     found = fresh("search")
     publish(http, found, 4_503, needles=7)
     return found
 
 
-def page(http: httpx.Client, **asked: Any) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
+def page(http: httpx2.Client, **asked: Any) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
     """How a page begins, its records, and how it ends."""
     answer = http.get(PATH, params=asked)
     assert answer.status_code == 200, answer.text
@@ -85,7 +85,7 @@ def of(mark: str) -> str:
     return f'value != null && value.insight_id.startsWith("{mark}-")'
 
 
-def test_what_is_far_from_the_end_is_found(http: httpx.Client, mark: str):
+def test_what_is_far_from_the_end_is_found(http: httpx2.Client, mark: str):
     """Seven of 4,503, by a condition, by words with quotes in any case, and newest first as well as oldest first."""
     ids = [f"{mark}-{n}" for n in range(7)]
     for order in ("newest", "oldest"):
@@ -100,7 +100,7 @@ def test_what_is_far_from_the_end_is_found(http: httpx.Client, mark: str):
 
 
 @pytest.mark.parametrize("order", ["newest", "oldest"])
-def test_pages_follow_each_other_while_records_are_added(http: httpx.Client, order: str):
+def test_pages_follow_each_other_while_records_are_added(http: httpx2.Client, order: str):
     """Every record of the moment when the search began, once, in order of arrival; none that came later."""
     own = fresh("pages")
     publish(http, own, 300)
@@ -123,7 +123,7 @@ def test_pages_follow_each_other_while_records_are_added(http: httpx.Client, ord
     assert len({one["partition"] for one in given}) > TOPICS[INSIGHTS].partitions // 2
 
 
-def test_a_search_is_narrowed(http: httpx.Client, mark: str):
+def test_a_search_is_narrowed(http: httpx2.Client, mark: str):
     """By key, by partition, by offsets and by time."""
     _, records, end = page(http, key=f"{mark}-3", limit=500)
     assert {one["key"] for one in records} == {f"{mark}-3"}
@@ -154,7 +154,7 @@ def test_a_search_is_narrowed(http: httpx.Client, mark: str):
         ({"limit": 0}, 422, "limit"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(http: httpx.Client, asked: dict[str, Any], status: int, said: str):
+def test_what_cannot_be_searched_is_refused(http: httpx2.Client, asked: dict[str, Any], status: int, said: str):
     """Before anything is answered, with the place that is wrong; of a page and of a file."""
     for path in (PATH, *([f"{PATH}/export"] if "limit" not in asked else [])):
         answer = http.get(path, params=asked)
@@ -162,7 +162,7 @@ def test_what_cannot_be_searched_is_refused(http: httpx.Client, asked: dict[str,
         assert said in answer.json()["detail"]
 
 
-def test_a_condition_that_only_a_record_shows_to_be_none(http: httpx.Client, mark: str):
+def test_a_condition_that_only_a_record_shows_to_be_none(http: httpx2.Client, mark: str):
     """A header may be anything: the file is refused before it begins, the page says in its last line why it ends."""
     asked = {"where": "headers.ce_type"}
     refused = http.get(f"{PATH}/export", params=asked)
@@ -171,7 +171,7 @@ def test_a_condition_that_only_a_record_shows_to_be_none(http: httpx.Client, mar
     assert (last["event"], "not true or false" in last["detail"]) == ("failed", True)
 
 
-def test_a_topic_of_others_is_searched_and_exported(http: httpx.Client, stack: Stack):
+def test_a_topic_of_others_is_searched_and_exported(http: httpx2.Client, stack: Stack):
     """Avro of a schema of the registry, JSON and text as they are, other bytes as bytes; 404 where there is none."""
     with foreign_topic(str(stack.kafka), fresh("orders")) as name:
         access = RegistryAccess.required(stack.schema_registry)
@@ -200,12 +200,12 @@ def test_who_may_search(api: Api):
     for token, status in (("eye-key-000001", 200), ("ann-key-000001", 403), ("no-such-key", 401)):
         headers = {"Authorization": f"Bearer {token}"}
         for path in (f"{PATH}?from=latest", f"{PATH}/export?from=latest"):
-            assert httpx.get(f"{api.url}{path}", headers=headers, timeout=60).status_code == status, (token, path)
+            assert httpx2.get(f"{api.url}{path}", headers=headers, timeout=60).status_code == status, (token, path)
     headers = {"Authorization": "Bearer eye-key-000001"}
-    assert httpx.get(f"{api.url}/api/records/no.such", headers=headers, timeout=60).status_code == 404
+    assert httpx2.get(f"{api.url}/api/records/no.such", headers=headers, timeout=60).status_code == 404
 
 
-def test_everything_is_exported(http: httpx.Client, mark: str):
+def test_everything_is_exported(http: httpx2.Client, mark: str):
     """As JSON lines, CSV and Parquet: all seven, though a page is shorter."""
     asked = {"where": f'{of(mark)} && value.text.contains("needle")', "limit": 2}
     files = {kind: http.get(f"{PATH}/export", params={**asked, "format": kind}) for kind in ("jsonl", "csv", "parquet")}
@@ -217,7 +217,7 @@ def test_everything_is_exported(http: httpx.Client, mark: str):
     assert files["csv"].headers["content-disposition"] == f'attachment; filename="{INSIGHTS}.csv"'
 
 
-def test_searches_end_with_their_readers(http: httpx.Client, monkeypatch: pytest.MonkeyPatch):
+def test_searches_end_with_their_readers(http: httpx2.Client, monkeypatch: pytest.MonkeyPatch):
     """Two of one caller run at once, a third gets a retry time; when the readers leave, their processes end."""
     monkeypatch.setattr(processes, "_PROGRAM", "from tests.integration.record_search.endless import endless; endless()")
     running = searches._searches._running
@@ -233,14 +233,14 @@ def test_searches_end_with_their_readers(http: httpx.Client, monkeypatch: pytest
 
 
 def test_an_export_that_breaks_off_does_not_look_whole(
-    http: httpx.Client,
+    http: httpx2.Client,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ):
     """A client sees that the rest is missing; the log has one line with the reason, and no traceback."""
     monkeypatch.setattr(processes, "_PROGRAM", "from tests.integration.record_search.endless import broken; broken()")
-    with capture_logs() as logs, pytest.raises(httpx.RemoteProtocolError):
+    with capture_logs() as logs, pytest.raises(httpx2.RemoteProtocolError):
         http.get(f"{PATH}/export")
     wait_until(lambda: searches._searches._running.total() == 0, "the search ends")
     cut = [(one["event"], one["path"], one["reason"]) for one in logs if one["log_level"] not in ("debug", "info")]

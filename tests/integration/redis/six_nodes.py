@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.process import Command, ManagedProcess
-from highwater.deploy.local.redis import server_program
+from highwater.deploy.local.redis import chosen_server
 
 NODES, PRIMARIES, SLOTS = 6, 3, 16_384
 # A node that is silent for this long is replaced; not less than readers trust a value (`resource_cache.TRUSTED_MS`).
@@ -78,7 +78,7 @@ class SixNodes:
             "cluster-node-timeout": NODE_TIMEOUT_MS, "repl-diskless-sync-delay": 0,
         }  # fmt: skip
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        self._processes[number].start(Command((str(server_program()), *words)))
+        self._processes[number].start(Command((str(chosen_server().program), *words)))
 
     def kill(self, number: int) -> None:
         """End a node as a crash would."""

@@ -27,6 +27,7 @@ from highwater.connectors.redis.keys import DIRTY_CHANNELS, DOCUMENT, REVOKED_AT
 from highwater.connectors.redis.link import RedisAwayError, RedisLink, open_redis
 from highwater.connectors.redis.resource_cache import Head, ResourceCache
 from highwater.deploy.local.probes import probe_redis
+from highwater.deploy.local.redis import chosen_server
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.identity.plans import PLANS
 from highwater.streams.models.costs import parse_prices
@@ -213,7 +214,7 @@ async def test_an_address_of_the_wrong_kind_is_named(cluster: SixNodes, stack: S
     other = await open_redis(stack.redis.replace("redis://", "redis+cluster://"))
     assert (other.is_up, "Cluster mode is not enabled" in other.reason) == (False, True)
     await other.close()
-    assert (await ask_once(cluster.url, 5)).startswith(("6.", "7.", "8."))
+    assert (await ask_once(cluster.url, 5)).executable == str(chosen_server().program)
     with pytest.raises(UnavailableError, match=r"redis\+cluster://"):
         await ask_once(node, 5)
     assert await asyncio.to_thread(probe_redis, cluster.url, 5) is None

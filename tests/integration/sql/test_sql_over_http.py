@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 import pyarrow.parquet as pq
 import pytest
@@ -32,14 +32,14 @@ def api(own_settings) -> Iterator[Api]:
 
 
 @pytest.fixture(scope="module")
-def http(api: Api) -> Iterator[httpx.Client]:
+def http(api: Api) -> Iterator[httpx2.Client]:
     """An operator."""
-    with httpx.Client(base_url=api.url, timeout=60, headers={"Authorization": "Bearer root-key-00001"}) as client:
+    with httpx2.Client(base_url=api.url, timeout=60, headers={"Authorization": "Bearer root-key-00001"}) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def mark(http: httpx.Client) -> str:
+def mark(http: httpx2.Client) -> str:
     """1,200 insights."""
     found = fresh("sql")
     lines = [
@@ -51,13 +51,13 @@ def mark(http: httpx.Client) -> str:
     return found
 
 
-def events(answer: httpx.Response) -> list[dict[str, Any]]:
+def events(answer: httpx2.Response) -> list[dict[str, Any]]:
     """The lines of an answer."""
     assert answer.status_code == 200, answer.text
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
-def test_rows_come_with_columns_and_a_summary(http: httpx.Client, mark: str):
+def test_rows_come_with_columns_and_a_summary(http: httpx2.Client, mark: str):
     """Right, narrowed by the conditions, and cut off at the limit, which is reported."""
     query = f"SELECT channel_id, count(*) AS n FROM {TABLE} WHERE channel_id = '{mark}' GROUP BY ALL"
     begin, *between, end = events(http.post(PATH, json={"query": query}))
@@ -75,7 +75,7 @@ def test_rows_come_with_columns_and_a_summary(http: httpx.Client, mark: str):
     assert end["is_cut_off"]
 
 
-def test_all_rows_are_exported(http: httpx.Client, mark: str):
+def test_all_rows_are_exported(http: httpx2.Client, mark: str):
     """As JSON lines, CSV and Parquet."""
     query = f"SELECT insight_id, text FROM {TABLE} WHERE channel_id = '{mark}'"
     files = {
@@ -96,7 +96,7 @@ def test_all_rows_are_exported(http: httpx.Client, mark: str):
         ("DROP VIEW feeds.insight_ingested", "only SELECT is allowed"),
     ],
 )
-def test_what_cannot_be_run_is_refused(http: httpx.Client, query: str, said: str):
+def test_what_cannot_be_run_is_refused(http: httpx2.Client, query: str, said: str):
     """Before anything is answered."""
     for path in (PATH, f"{PATH}/export"):
         answer = http.post(path, json={"query": query})
@@ -109,13 +109,13 @@ def test_who_may_query(api: Api):
     for token, status in (("eye-key-000001", 200), ("ann-key-000001", 403), ("no-such-key", 401)):
         headers = {"Authorization": f"Bearer {token}"}
         for path in (PATH, f"{PATH}/export"):
-            answer = httpx.post(f"{api.url}{path}", headers=headers, json={"query": "SELECT 1"}, timeout=60)
+            answer = httpx2.post(f"{api.url}{path}", headers=headers, json={"query": "SELECT 1"}, timeout=60)
             assert answer.status_code == status, (token, path)
         if status != 403:  # the plan of that key has no call left
-            assert httpx.get(f"{api.url}{PATH}/tables", headers=headers).status_code == status
+            assert httpx2.get(f"{api.url}{PATH}/tables", headers=headers).status_code == status
 
 
-def test_the_tables_are_listed(http: httpx.Client):
+def test_the_tables_are_listed(http: httpx2.Client):
     """Every topic and read model, with the columns and types that a query of it has."""
     tables = {one["name"]: one["columns"] for one in http.get(f"{PATH}/tables").json()["tables"]}
     assert {*topics_by_table(), *READ_MODELS} == {name for name in tables if not name.startswith('"')}
@@ -129,12 +129,12 @@ def test_the_tables_are_listed(http: httpx.Client):
     assert {"name": "_timestamp", "type": "TIMESTAMP WITH TIME ZONE"} in tables[TABLE]
 
 
-def test_a_query_ends_with_its_reader(http: httpx.Client):
+def test_a_query_ends_with_its_reader(http: httpx2.Client):
     """When the client leaves, its process ends, also before the first line."""
     running = queries._queries._running
     in_one_call = "SELECT levenshtein(repeat('a', 500000), repeat('b', 500000))"
-    with pytest.raises(httpx.ReadTimeout):
-        http.post(f"{PATH}/export", json={"query": in_one_call}, timeout=httpx.Timeout(60, read=0.5))
+    with pytest.raises(httpx2.ReadTimeout):
+        http.post(f"{PATH}/export", json={"query": in_one_call}, timeout=httpx2.Timeout(60, read=0.5))
     wait_until(lambda: running.total() == 0, "the query ends")
     wait_until(lambda: not children(), "its process ends")
     endless = f"SELECT 1 FROM {TABLE} AS a, {TABLE} AS b, {TABLE} AS c"

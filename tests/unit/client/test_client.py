@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -56,17 +56,17 @@ def test_no_installation_is_guessed() -> None:
     assert repr(Client("http://api", kafka="k:1")) == "<Client of api http://api, Kafka k:1>"
 
 
-def served(answer: Callable[[httpx.Request], httpx.Response]) -> Client:
+def served(answer: Callable[[httpx2.Request], httpx2.Response]) -> Client:
     """A client whose API is a function."""
     hw = Client("http://api", api_key="k")
-    hw._http = httpx.Client(base_url="http://api", transport=httpx.MockTransport(answer))
+    hw._http = httpx2.Client(base_url="http://api", transport=httpx2.MockTransport(answer))
     return hw
 
 
-def always(document: Any, status: int = 200, **headers: str) -> Callable[[httpx.Request], httpx.Response]:
+def always(document: Any, status: int = 200, **headers: str) -> Callable[[httpx2.Request], httpx2.Response]:
     """An API that says one thing."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda _: httpx.Response(status, json=document, headers=named)
+    return lambda _: httpx2.Response(status, json=document, headers=named)
 
 
 def test_clusters_are_rows_of_their_types():
@@ -144,11 +144,11 @@ def test_a_list_is_read_to_its_end():
     """Pages are followed by their cursors, with everything else that was asked."""
     asked: list[dict[str, str]] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         asked.append(dict(request.url.params))
         page = int(request.url.params.get("cursor", "0"))
         channels = [{"channel_id": f"c{page}", "current_seq": page, "last_insight_ts": None}]
-        return httpx.Response(200, json={"channels": channels, "next_cursor": str(page + 1) if page < 2 else None})
+        return httpx2.Response(200, json={"channels": channels, "next_cursor": str(page + 1) if page < 2 else None})
 
     assert served(answer).channels().arrow().column("channel_id").to_pylist() == ["c0", "c1", "c2"]
     assert asked == [{}, {"cursor": "1"}, {"cursor": "2"}]
@@ -158,10 +158,10 @@ def test_the_same_again_costs_a_304():
     """An unchanged answer is not sent again; another query is a new request; a new version is read."""
     tags, sent = ["v1"], []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         is_known = request.headers.get("if-none-match") == f'"{tags[0]}"'
         sent.append(304 if is_known else 200)
-        return httpx.Response(sent[-1], json=None if is_known else CLUSTERS, headers={"etag": f'"{tags[0]}"'})
+        return httpx2.Response(sent[-1], json=None if is_known else CLUSTERS, headers={"etag": f'"{tags[0]}"'})
 
     hw = served(answer)
     first = hw.clusters("ada")
@@ -175,11 +175,11 @@ def test_the_same_again_costs_a_304():
 
 def test_ids_and_positions_go_as_they_are():
     """A slash in an id is part of the id; positions are what the read has to have seen."""
-    seen: list[httpx.Request] = []
+    seen: list[httpx2.Request] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         seen.append(request)
-        return httpx.Response(200, json={"by_channel": {"aio-libs/aiokafka": 3}})
+        return httpx2.Response(200, json={"by_channel": {"aio-libs/aiokafka": 3}})
 
     frame = served(answer).pending("a/b", after=["t/0/1", "t/1/9"])
     assert frame.rows() == [{"channel_id": "aio-libs/aiokafka", "pending": 3}]
@@ -191,8 +191,8 @@ def test_what_is_not_there_yet_is_asked_for_again():
     """A page that is being made (202) and a position not accounted for (503) are waited for."""
     statuses = [202, 503, 200]
 
-    def answer(_: httpx.Request) -> httpx.Response:
-        return httpx.Response(statuses.pop(0), json={"table": []}, headers={"retry-after": "0"})
+    def answer(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(statuses.pop(0), json={"table": []}, headers={"retry-after": "0"})
 
     assert len(served(answer).table("s")) == 0
     assert statuses == []
@@ -204,10 +204,10 @@ def test_a_refusal_says_why():
         served(always({"detail": "there is no season"}, 404)).table("s")
     assert refused.value.status == 404
     with pytest.raises(RefusedError, match="502"):
-        served(lambda _: httpx.Response(502, text="")).table("s")
+        served(lambda _: httpx2.Response(502, text="")).table("s")
 
-    def away(_: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("refused")
+    def away(_: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("refused")
 
     with pytest.raises(UnavailableError, match="http://api"):
         served(away).channels()

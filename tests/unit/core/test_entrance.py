@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.api.app import create_app
@@ -29,15 +29,15 @@ def application(**named: str) -> Any:
     return create_app(read_settings(named))
 
 
-def client(*, keys: str | None = None, url: str = "http://127.0.0.1:8080", **named: str) -> httpx.AsyncClient:
+def client(*, keys: str | None = None, url: str = "http://127.0.0.1:8080", **named: str) -> httpx2.AsyncClient:
     """A client of an application without services: every admitted request fails there."""
     settings = {**named, **({"HIGHWATER_API_KEYS": keys} if keys else {})}
-    transport = httpx.ASGITransport(application(**settings), raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url=url)
+    transport = httpx2.ASGITransport(application(**settings), raise_app_exceptions=False)
+    return httpx2.AsyncClient(transport=transport, base_url=url)
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[httpx.AsyncClient]:
+async def http() -> AsyncIterator[httpx2.AsyncClient]:
     """An API without keys."""
     async with client() as made:
         yield made
@@ -70,7 +70,7 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
     ],
 )
 async def test_what_a_page_of_another_site_may_not(
-    http: httpx.AsyncClient, method: str, path: str, headers: dict[str, str], expected: int
+    http: httpx2.AsyncClient, method: str, path: str, headers: dict[str, str], expected: int
 ):
     """Neither erase users of an open API nor read them by a name of its own; a refusal is a problem, as every error is."""
     answer = await http.request(method, path, headers=headers, content=b"{}" if method not in ("GET", "HEAD") else None)
@@ -153,7 +153,7 @@ async def test_an_allowed_origin_reads_and_writes():
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/nothing", "/docs", "/openapi.json", "/login", "/metrics"])
-async def test_every_answer_carries_the_policies(http: httpx.AsyncClient, path: str):
+async def test_every_answer_carries_the_policies(http: httpx2.AsyncClient, path: str):
     """Pages, files and errors all have them; framing, type guessing and referrers are forbidden."""
     answer = await http.get(path)
     assert {name.decode() for name in NAMES} - set(answer.headers) == {"strict-transport-security"}

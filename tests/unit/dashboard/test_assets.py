@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import brotli
-import httpx
+import httpx2
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
@@ -33,10 +33,10 @@ class Library:
         await Response(body, status, dict(headers))(scope, receive, send)
 
 
-async def get(application: Assets, path: str = "/_nicegui/3/static/vue.js", **headers: str) -> httpx.Response:
+async def get(application: Assets, path: str = "/_nicegui/3/static/vue.js", **headers: str) -> httpx2.Response:
     """A request of a browser."""
-    transport = httpx.ASGITransport(application)
-    async with httpx.AsyncClient(transport=transport, base_url="http://console") as http:
+    transport = httpx2.ASGITransport(application)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://console") as http:
         return await http.get(path, headers={"accept-encoding": "gzip, br", **headers})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.api.core.auth import Authenticator, Principal, Role, parse_api_keys
@@ -21,9 +21,9 @@ def sign_in() -> SignIn:
     return SignIn(lambda: authenticator)
 
 
-def client(sign_in: SignIn) -> httpx.AsyncClient:
+def client(sign_in: SignIn) -> httpx2.AsyncClient:
     """A browser before it."""
-    return httpx.AsyncClient(transport=httpx.ASGITransport(sign_in), base_url="http://t")
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(sign_in), base_url="http://t")
 
 
 async def test_a_key_opens_and_the_cookie_does_not_hold_it(sign_in):

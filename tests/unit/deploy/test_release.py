@@ -1,15 +1,17 @@
-"""The preconditions of a release: a dated section of the changelog, a clean work tree, a version without a tag."""
+"""The preconditions of a release: a dated section of the changelog, a clean work tree, no tag yet, recent advisories."""
 
 from __future__ import annotations
 
 import hashlib
 import subprocess
 import tomllib
+from datetime import date
 from pathlib import Path
 
 import pytest
 
-from highwater.deploy.release import CHECKSUMS, ReleaseError, notes_of, refusals, write_checksums
+from highwater.deploy.dependencies import Advisories, Pin
+from highwater.deploy.release import CHECKSUMS, ReleaseError, audit_refusals, notes_of, refusals, write_checksums
 from tests import ROOT
 
 CHANGELOG = "# Changelog\n\n## 0.2.0 (unreleased)\n\n- New.\n\n## 0.1.0 (2026-12-01)\n\n- First.\n- Second.\n"
@@ -44,6 +46,30 @@ def test_a_version_that_is_not_ready(state: str, changed: str, tags: list[str], 
     (line,) = refusals(state, "0.1.0", changed=changed, tags=tags)
     assert said in line
     assert refusals("2026-12-01", "0.1.0", changed="", tags=["v0.0.9"]) == []
+
+
+PIN = Pin("PyPI", "left-pad", "1.0")
+RECORD = {"id": "X-1", "affected": [{"package": {"ecosystem": "PyPI", "name": "left-pad"}, "versions": ["1.0"]}]}
+AUDIT = {"advisories": {"state": "2026-10-01", "records": 1}, "vulnerabilities": []}
+
+
+@pytest.mark.parametrize(
+    ("given", "committed", "said"),
+    [
+        (None, "2026-11-30", []),
+        (None, "2026-12-01", ["the advisories end 61 days before the commit, on 2026-10-01"]),
+        (Advisories("2026-11-30", ()), "2026-12-01", []),
+        (Advisories("2026-11-30", (RECORD,)), "2026-12-01", ["left-pad@1.0: X-1 needs an answer"]),
+        (Advisories("2026-09-01", ()), "2026-12-01", ["end 91 days before the commit, on 2026-09-01"]),
+    ],
+)
+def test_advisories_that_do_not_suffice(given: Advisories | None, committed: str, said: list[str]) -> None:
+    """A release needs advisories of its last 60 days, its own or given ones, and an answer to each finding in given ones."""
+    refused = audit_refusals(AUDIT, given, [PIN], date.fromisoformat(committed))
+    assert len(refused) == len(said)
+    assert all(part in line for part, line in zip(said, refused, strict=True))
+    answered = {**AUDIT, "vulnerabilities": [{"package": "left-pad@1.0", "id": "X-1", "answer": "Not reached."}]}
+    assert not any("needs" in line for line in audit_refusals(answered, given, [PIN], date.fromisoformat(committed)))
 
 
 def test_checksums_are_those_of_sha256sum(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from highwater.api.app import create_app
@@ -68,8 +68,8 @@ class _Api:
             security=SimpleNamespace(ended=lambda _scope, _status: None),
         )
         app.state.services, app.state.pages = services, SimpleNamespace(core=services, documents=self.documents)
-        transport = httpx.ASGITransport(app)
-        self.http = httpx.AsyncClient(
+        transport = httpx2.ASGITransport(app)
+        self.http = httpx2.AsyncClient(
             transport=transport, base_url="http://localhost", headers={"Accept-Encoding": "gzip"}
         )
 

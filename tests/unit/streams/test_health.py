@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-import httpx
+import httpx2
 
 from highwater.api.cli.stack import _readiness
 from highwater.deploy.local.control import _looked_at
@@ -23,7 +23,7 @@ async def status_of(unready: Mapping[str, str], degraded: Mapping[str, str]) -> 
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/readyz"
     part = {"name": "sinks", "kind": "role", "state": "up", "last_error": None, "ready_url": url}
     try:
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx2.AsyncClient(trust_env=False) as client:
             answer = await client.get(url)
         return answer.status_code, answer.json(), await asyncio.to_thread(_looked_at, part, Addresses())
     finally:
