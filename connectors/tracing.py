@@ -83,7 +83,9 @@ class Exporter:
             if attempt and self._ending.wait(AGAIN_SECONDS):
                 break
             try:
-                answer = http.post(self._url, content=body, headers=self._headers)
+                # The body of the answer is not read: nothing bounds it.
+                with http.stream("POST", self._url, content=body, headers=self._headers) as streamed:
+                    answer = streamed
             except httpx.HTTPError as error:
                 problem = f"{self._url} does not answer: {str(error) or type(error).__name__}"
                 continue
