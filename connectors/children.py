@@ -7,22 +7,29 @@ library that nothing interrupts.
 
 import asyncio
 import ctypes
+import errno
 import math
 import os
 import resource
 import signal
-from collections.abc import Coroutine
+import tempfile
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from highwater.schemas.errors import HighwaterError
+from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.progress import LOOK_SECONDS, Progress, WorkLimit, work_of
 
 T = TypeVar("T")
 
 _PR_SET_PDEATHSIG = 1
+NO_ROOM = f"a file in {tempfile.gettempdir()} cannot be written"
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+# Exit status of a process that could not write its output (sysexits.h).
+EX_IOERR = 74
 OUT_OF_TIME = (signal.SIGPROF, signal.SIGALRM)
 # A library to which the kernel gives no more memory ends the process in one of these ways.
 _OUT_OF_MEMORY = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
@@ -44,6 +51,21 @@ class StalledError(HighwaterError):
 
 class ProcessorTimeError(HighwaterError):
     """A process used more processor time than its work may take. Give it less work."""
+
+
+@contextmanager
+def room_needed() -> Iterator[None]:
+    """Write and close temporary files within the block.
+
+    Raises:
+        UnavailableError: there is no room for them.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise UnavailableError(f"{NO_ROOM}: {error.strerror}") from error
 
 
 async def while_working(

@@ -46,10 +46,10 @@ class Limits:
     header_bytes_max: int = 64 * 1024
     # From the connection, or the first byte of a further request, to the end of the fields.
     header_seconds_max: float = 10.0
-    # A body must bring this many bytes in each window, or its end: a modem does, a client that only holds connections
-    # open does not.
+    # A body must bring this many bytes in each window, or its end: the slowest lines do (64 kbit/s), a client that only holds
+    # connections, or megabytes of unfinished bodies, does not.
     body_window_seconds: float = 10.0
-    body_bytes_per_second_min: int = 500
+    body_bytes_per_second_min: int = 8_000
     # A client that reads nothing of a waiting answer for this long is cut off.
     write_seconds_max: float = 30.0
     # Between two requests; browsers keep a connection for minutes, and a page sends its next request within seconds.

@@ -2,7 +2,8 @@
 
 Invariant: a page listens only to the browser that it was sent to. The id of a page is in the address of its socket, and
 so in the logs of intermediaries: it gives a reader of these no access. A browser is identified by its sign-in cookie.
-If the API is open there is none, and the id, which no other site can read, keeps other sites out.
+If the API is open there is none, and the id, which no other site can read, keeps other sites out. What a stranger may open
+is a connection, which the limits of connections count, and ends with it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ def is_of_browser(page_cookie: str | None, environment: Environment) -> bool:
 def guard() -> None:
     """Check the invariant before the library's own handlers of its sockets."""
     server: Any = core.sio
+    # Not by single requests, the other way of the library: it keeps 13 kB for each one that begins so, and forgets thousands of
+    # them more slowly than a stranger can send them.
+    server.eio.transports = ["websocket"]
     handlers: dict[str, Callable[..., Any]] = dict(server.handlers[_NAMESPACE])
 
     async def connect(sid: str, environment: Environment, auth: Any = None) -> None:
@@ -47,8 +51,10 @@ def guard() -> None:
             raise SocketRefusedError(_LOAD_ANEW)
         await handlers["connect"](sid, environment, auth)
 
-    async def handshake(sid: str, message: Mapping[str, Any]) -> bool:
-        if not _may_have(str(message.get("client_id")), server.get_environ(sid)):
+    async def handshake(sid: str, message: Any) -> bool:
+        # A page's id is a text; others are no key of the library's table.
+        page_id = message.get("client_id") if isinstance(message, dict) else None
+        if not isinstance(page_id, str) or not _may_have(page_id, server.get_environ(sid)):
             return False
         return bool(await handlers["handshake"](sid, message))
 
@@ -65,9 +71,9 @@ def _may_have(page_id: str, environment: Environment) -> bool:
 
 
 def _of_own_page(server: Any, handle: Callable[..., Any]) -> Callable[..., Any]:
-    async def handled(sid: str, message: Mapping[str, Any]) -> None:
+    async def handled(sid: str, message: Any) -> None:
         # Its handshake put the socket into a room that is named after its page.
-        if message.get("client_id") not in server.rooms(sid):
+        if not isinstance(message, dict) or message.get("client_id") not in server.rooms(sid):
             _log.info("a message for another page is refused")
             return
         result = handle(sid, message)

@@ -1,7 +1,7 @@
-"""Uploads of documents: limited in number, size and silence.
+"""Uploads of documents: limited in number, size and time.
 
 Invariant: a client costs a process at most a few MiB of memory and one document of disk, for at most half a minute
-after its last byte.
+longer than its bytes take at `BYTES_PER_SECOND_MIN`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from highwater.api.core.errors import BadRequestError
 from highwater.api.core.places import Places
 from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.blobs import Spooled
+from highwater.streams.clock import monotonic_seconds
 
 # At once in a process: as many as are read from PostgreSQL at once.
 UPLOADS_MAX = 16
-# A client that sends nothing for this long has gone; its place is needed.
+# A client that sends nothing for this long has gone, or sends more slowly on average than any line does: its place is needed.
 SILENCE_SECONDS_MAX = 30.0
+BYTES_PER_SECOND_MIN = 32 << 10
 
 
 class Uploads:
@@ -47,15 +49,22 @@ class Uploads:
                 yield found
 
     async def _pieces(self, request: Request) -> AsyncIterator[bytes]:
-        pieces = request.stream()
+        """Yield what arrives. Waiting uses up seconds, bytes give them back; writing to the disk is not the client's time."""
+        pieces, seconds = request.stream(), self._silence_seconds_max
         while True:
+            began = monotonic_seconds()
             try:
-                async with asyncio.timeout(self._silence_seconds_max):
+                async with asyncio.timeout(seconds):
                     piece = await anext(pieces, None)
             except ClientDisconnect as error:
                 raise BadRequestError("the body was interrupted") from error
             except TimeoutError as error:
-                raise BadRequestError(f"no bytes of the body arrived for {self._silence_seconds_max:g} s") from error
+                raise BadRequestError(
+                    f"the body stopped for {self._silence_seconds_max:g} s, or brought less than {BYTES_PER_SECOND_MIN:,} "
+                    "bytes a second"
+                ) from error
             if piece is None:
                 return
+            seconds += began - monotonic_seconds() + len(piece) / BYTES_PER_SECOND_MIN
+            seconds = min(seconds, self._silence_seconds_max)
             yield piece

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Iterable
 from typing import Any, BinaryIO
 
 import orjson
 
-from highwater.connectors.children import die_with_parent, limit_memory
+from highwater.connectors.children import EX_IOERR, die_with_parent, limit_memory
 from highwater.connectors.documents.formats import blocks_of, is_plain, text_blocks, text_of
 from highwater.streams.documents.chunking import Block, below, counts_of, cut, kept, left_out_of
 from highwater.streams.documents.decoding import UnreadableDocumentError, clean
@@ -45,8 +46,11 @@ def main(channel: int, tokens_max: int, memory_bytes_max: int, parent_id: int) -
             files = socket.recv_fds(parent, 1, 2)[1]
             if not files:
                 return
-            with os.fdopen(files[0], "rb") as document, os.fdopen(files[1], "wb") as out:
-                answer = _read(document, out, tokens_max, memory_bytes_max)
+            try:
+                with os.fdopen(files[0], "rb") as document, os.fdopen(files[1], "wb") as out:
+                    answer = _read(document, out, tokens_max, memory_bytes_max)
+            except OSError:  # the document is not at fault
+                sys.exit(EX_IOERR)
             parent.send(answer)
 
 

@@ -18,13 +18,23 @@ from typing import IO, Any, Self
 
 import orjson
 
-from highwater.connectors.children import ProcessorTimeError, StalledError, while_working
+from highwater.connectors.children import (
+    EX_IOERR,
+    NO_ROOM,
+    ProcessorTimeError,
+    StalledError,
+    room_needed,
+    while_working,
+)
+from highwater.schemas.errors import UnavailableError
 from highwater.streams.documents.chunking import TOKENS_MAX, Block, Chunk, LeftOut
 from highwater.streams.documents.decoding import UnreadableDocumentError
 from highwater.streams.progress import WorkLimit
 
-# Processor time: text of 50 MB takes 20 s, a PDF of a thousand pages of text 3 s. A busy machine does not stretch it.
+# Processor time: text of 50 MB takes 20 s, a PDF of a thousand pages of text 3 s. A busy machine does not stretch it. A short
+# document has less, so that it costs its sender as much to hold a place as a long one: the first seconds, and more per MiB.
 PROCESSOR_SECONDS_MAX = 120.0
+PROCESSOR_SECONDS_FIRST, PROCESSOR_SECONDS_A_MIB = 15.0, 15.0
 # A job's lease lasts longer (HIGHWATER_JOB_LEASE_SECONDS, ten minutes).
 LIMIT = WorkLimit(quiet_seconds_max=30.0, total_seconds_max=480.0)
 # Text of 50 MB, its parts and its chunks need half of it (530 MiB measured).
@@ -102,6 +112,7 @@ class _Child:
 
         Raises:
             UnreadableDocumentError: the process has ended.
+            UnavailableError: there is no room for the chunks.
         """
         answer = b""
         with contextlib.suppress(ConnectionError):
@@ -109,6 +120,8 @@ class _Child:
             answer = await asyncio.get_running_loop().sock_recv(self._channel, 1)
         if not answer:
             code = await self.process.wait()
+            if code == EX_IOERR:
+                raise UnavailableError(NO_ROOM)
             raise UnreadableDocumentError(f"the process that reads it failed (exit {code}); see the log")
         return answer == b"+"
 
@@ -166,6 +179,7 @@ class DocumentReader:
 
         Raises:
             UnreadableDocumentError: it cannot be read within the limits, or has no text.
+            UnavailableError: the folder of temporary files is full.
         """
         request = _Request(media_type, title, keeps_all, is_text=isinstance(stream, str))
         chunks = await self._parts(stream, request)
@@ -184,26 +198,29 @@ class DocumentReader:
 
     async def _parts(self, stream: AsyncIterable[bytes] | bytes | str, request: _Request) -> IO[bytes]:
         async with self._slots:
-            with tempfile.TemporaryFile(prefix="highwater-document-") as document:
+            with room_needed(), tempfile.TemporaryFile(prefix="highwater-document-") as document:
                 document.write(orjson.dumps(asdict(request)) + b"\n")
                 async for content in _pieces(stream):
                     await asyncio.to_thread(document.write, content)
+                bytes_sent = document.tell()
                 document.seek(0)
                 # Closed by the caller, or below.
                 parts = tempfile.TemporaryFile(prefix="highwater-chunks-")  # noqa: SIM115
                 try:
-                    await self._run(document, parts)
+                    await self._run(document, parts, bytes_sent)
                 except BaseException:
                     parts.close()
                     raise
                 parts.seek(0)
                 return parts
 
-    async def _run(self, document: IO[bytes], parts: IO[bytes]) -> None:
+    async def _run(self, document: IO[bytes], parts: IO[bytes], size_bytes: int) -> None:
         child, reads_on = await self._take(), False
+        own_seconds = PROCESSOR_SECONDS_FIRST + PROCESSOR_SECONDS_A_MIB * size_bytes / (1 << 20)
         try:
             exchange = child.read(document, parts)
-            reads_on = await while_working(child.process.pid, exchange, LIMIT, self._processor_seconds_max)
+            seconds_max = min(own_seconds, self._processor_seconds_max)
+            reads_on = await while_working(child.process.pid, exchange, LIMIT, seconds_max)
         except (StalledError, ProcessorTimeError) as error:
             raise UnreadableDocumentError(f"reading it {error}") from error
         finally:

@@ -45,6 +45,13 @@ _MODULUS_CHARACTERS_MIN = 341
 
 PublicKey = RSAKey | ECKey | OKPKey
 
+# What the libraries raise without an answer, for a late one, and for members of another type, size or depth than the standards
+# have.
+_UNUSABLE = (
+    *(httpx2.HTTPError, httpx2.InvalidURL, TimeoutError),
+    *(ValueError, TypeError, AttributeError, OverflowError, RecursionError),
+)
+
 _log = get_log("identity")
 
 
@@ -141,6 +148,9 @@ def read_provider(document: Any, issuer: str) -> Provider:
             check_address(name, address)
         except ConfigurationError as error:
             raise IssuerUnavailableError(f"the metadata of {issuer}: {error}") from error
+        # The client's secret is sent there: only a provider on this machine may name an address of this machine.
+        if urlsplit(address).scheme == "http" and urlsplit(issuer).scheme != "http":
+            raise IssuerUnavailableError(f"the metadata of {issuer}: {name}={address} is not an https:// address")
         found[name] = address
     named = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
     methods = tuple(str(one) for one in named) if isinstance(named, list) else ()
@@ -260,7 +270,7 @@ class Issuer:
                     )
             except AuthlibBaseError as error:
                 raise CodeRefusedError(f"{self.issuer} refuses the code: {error.error}") from error
-            except (httpx2.HTTPError, TimeoutError, ValueError) as error:
+            except _UNUSABLE as error:
                 raise IssuerUnavailableError(f"{self.issuer}: {str(error) or type(error).__name__}") from error
         found = token.get("id_token")
         if not isinstance(found, str):
@@ -295,14 +305,7 @@ class Issuer:
                     await _document(client, f"{self.issuer.rstrip('/')}{METADATA_PATH}"), self.issuer
                 )
                 keys = read_keys(await _document(client, provider.jwks_uri))
-        except (
-            httpx2.HTTPError,
-            httpx2.InvalidURL,
-            TimeoutError,
-            ValueError,
-            RecursionError,
-            IssuerUnavailableError,
-        ) as error:
+        except (*_UNUSABLE, IssuerUnavailableError) as error:
             self._reason = str(error) or f"no answer within {ANSWER_SECONDS_MAX} s"
             _log.warning("the OpenID provider does not answer", issuer=self.issuer, reason=self._reason)
             return

@@ -18,6 +18,7 @@ from typing import IO, TypeAlias
 
 import asyncpg
 
+from highwater.connectors.children import room_needed
 from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection, Row, one_row, reading, transaction
 from highwater.schemas.errors import HighwaterError, UnavailableError
@@ -92,8 +93,9 @@ async def spooled(stream: AsyncIterable[bytes], bytes_max: int) -> AsyncIterator
 
     Raises:
         BlobTooLargeError: more than `bytes_max` arrived; the rest is not read.
+        UnavailableError: the folder of temporary files is full.
     """
-    with tempfile.TemporaryFile(prefix="highwater-blob-") as file:
+    with room_needed(), tempfile.TemporaryFile(prefix="highwater-blob-") as file:
         spool, arrived, piece = _Spool(file), 0, bytearray()
         async for content in stream:
             arrived += len(content)

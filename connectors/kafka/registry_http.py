@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection, RemoteDisconnected
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote, urlsplit
@@ -26,8 +29,11 @@ from highwater.streams.retry import RetryPolicy
 
 NOT_FOUND, CONFLICT = 404, 409
 _ERRORS_FROM = 300  # redirects among them: an address that redirects is a wrong one
-# The registry answers in milliseconds; a caller waits this long for one that hangs.
-REQUEST_SECONDS = 5
+# The registry answers in milliseconds; a caller waits this long for the next bytes of one that hangs, and this long for the
+# whole of an answer that trickles.
+REQUEST_SECONDS, ANSWER_SECONDS_MAX = 5, 20
+# A schema has up to 64 KiB; the names of 100,000 subjects take 3 MB.
+ANSWER_BYTES_MAX = 16 << 20
 # A registry that starts or ends may close an accepted connection. All our requests may be repeated.
 _HANGS_UP = RetryPolicy(first_ms=250, most_ms=250, attempts_max=4)
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -92,7 +98,7 @@ class RegistryConnection:
             answer = self._answered(method, f"{self._root}/{path}", data)
             if answer.status < _ERRORS_FROM:
                 return json.loads(answer.body)
-        except (OSError, HTTPException, ValueError) as error:
+        except (OSError, HTTPException, ValueError, RecursionError) as error:
             self._connection.close()
             refusal = tls_refusal(error)
             if refusal is not None:
@@ -117,13 +123,40 @@ class RegistryConnection:
         return [self.ask("GET", f"{path}/{number}") for number in sorted(map(int, numbers))]
 
     def _answered(self, method: str, path: str, data: bytes | None) -> _Answer:
+        late = threading.Event()
+        timer = threading.Timer(ANSWER_SECONDS_MAX, self._cut, [late])
+        timer.daemon = True
+        timer.start()
+        try:
+            answer = self._exchanged(method, path, data, late)
+        except (OSError, HTTPException):
+            if not late.is_set():
+                raise
+        finally:
+            timer.cancel()
+        if late.is_set():
+            raise TimeoutError(f"no complete answer within {ANSWER_SECONDS_MAX} s")
+        return answer
+
+    def _cut(self, late: threading.Event) -> None:
+        """End what is being received: a time limit of a socket begins again with each byte."""
+        late.set()
+        connected = self._connection.sock
+        if connected is not None:
+            with suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+
+    def _exchanged(self, method: str, path: str, data: bytes | None, late: threading.Event) -> _Answer:
         attempt = 0
         while True:
             is_kept = self._connection.sock is not None
             try:
                 self._connection.request(method, path, data, self._headers)
                 with self._connection.getresponse() as answer:
-                    return _Answer(answer.status, answer.reason, answer.read())
+                    body = answer.read(ANSWER_BYTES_MAX + 1)
+                    if len(body) > ANSWER_BYTES_MAX:
+                        raise HTTPException(f"the answer is longer than {ANSWER_BYTES_MAX} bytes")
+                    return _Answer(answer.status, answer.reason, body)
             except TimeoutError:
                 self._connection.close()
                 # Once seen: Apicurio logged its answer, and no byte of it arrived on a kept connection. A new one gets
@@ -132,8 +165,10 @@ class RegistryConnection:
                     raise
             except (RemoteDisconnected, BrokenPipeError, ConnectionResetError):
                 self._connection.close()
-                if is_kept:  # it was closed after the last answer
+                if is_kept and not late.is_set():  # it was closed after the last answer
                     continue
+                if late.is_set():
+                    raise
                 attempt += 1
                 wait_ms = _HANGS_UP.wait_ms(attempt)
                 if wait_ms is None:
@@ -162,6 +197,6 @@ def _refusal(answer: _Answer) -> UnavailableError:
         )
     try:
         told = str(json.loads(answer.body)["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         told = f"{answer.status} {answer.reason}"
     return RegistryRefusedError(answer.status, told)

@@ -1,7 +1,8 @@
 """The process that searches a topic or exports the result: the API starts one for each search, and relays its output.
 
 Invariants. The first line of its output is an event: `begin`, or `refused` with the reason. The lines of the page or
-the bytes of the file follow; a file is complete only if the process exits with 0. It ends when its parent does.
+the bytes of the file follow; a file is complete only if the process exits with 0. It ends when its parent does. The kernel
+limits its memory: what a record decodes to is made by its producer.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from contextlib import ExitStack, closing, contextmanager
 from itertools import chain
 from typing import BinaryIO, NoReturn
 
+import pyarrow as pa
+
+from highwater.connectors.children import limit_memory
 from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.connectors.replay.consumer import open_reader
 from highwater.connectors.replay.counts import Counts
@@ -36,6 +40,9 @@ from highwater.connectors.replay.writers import writer_of
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.streams.clock import monotonic_seconds
 
+# A page of records of 5 MB took 160 MiB, an export of them 210 MiB.
+MEMORY_BYTES_MAX = 1 << 30
+
 
 def main() -> None:
     """Do the task that stands on standard input."""
@@ -44,8 +51,12 @@ def main() -> None:
 
 def _work(task: SearchTask, output: BinaryIO) -> None:
     os.nice(NICENESS)
-    with without_pandas(), ExitStack() as stack:
-        _search(task, output, stack)
+    limit_memory(MEMORY_BYTES_MAX)
+    try:
+        with without_pandas(), ExitStack() as stack:
+            _search(task, output, stack)
+    except (MemoryError, pa.ArrowMemoryError):
+        os.abort()  # as a library does; the parent says what happened
 
 
 def _search(task: SearchTask, output: BinaryIO, stack: ExitStack) -> None:

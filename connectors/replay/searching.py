@@ -6,7 +6,7 @@ Invariant: it ends with a cursor of what was not read; nothing is reported as ab
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +39,9 @@ HELD_BYTES_MAX = 2 << 20
 PROGRESS_SECONDS = 0.25
 # A search that was not stopped ends here, with a cursor to continue: nobody waits for a page any longer.
 SEARCH_SECONDS_MAX = 60.0
+# A segment that is being read then has this long to end; a condition that is slow on purpose may take hours for one. It is
+# read again when the search continues.
+SEGMENT_SECONDS_MORE = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,9 @@ class Searching:
             if monotonic_seconds() >= self._limits.until_seconds:
                 reason = "time"
                 break
-            yield from self._read(lanes, min(offsets, max(1, ROUND_OFFSETS_MAX // len(lanes))))
+            if not (yield from self._read(lanes, min(offsets, max(1, ROUND_OFFSETS_MAX // len(lanes))))):
+                reason = "time"
+                break
             offsets *= 2
         rests = self._lanes.rests()
         left_open = (
@@ -162,8 +167,11 @@ class Searching:
     def _found(self) -> int:
         return self._cursor.found + self._given
 
-    def _read(self, lanes: list[Lane], offsets: int) -> Iterator[bytes]:
-        """Read a segment of each lane; yield lines of progress, each with a cursor that continues after the returned records."""
+    def _read(self, lanes: list[Lane], offsets: int) -> Generator[bytes, None, bool]:
+        """Read a segment of each lane; yield lines of progress, each with a cursor that continues after the returned records.
+
+        Returns whether it was read to its end; nothing of it counts if it took too long.
+        """
         segments = {lane.partition: lane.segment(offsets) for lane in lanes}
         pages = {lane.partition: _Page(self._limits.records, is_last=self._search.is_newest_first) for lane in lanes}
         before = self._counts.read
@@ -177,10 +185,13 @@ class Searching:
                 kept = self._chooser.decoded(batch)
                 for partition, page in pages.items():
                     page.add(kept, np.flatnonzero(kept.batch.partitions == partition).tolist())
+                if monotonic_seconds() >= self._limits.until_seconds + SEGMENT_SECONDS_MORE:
+                    return False
                 if monotonic_seconds() - self._told_at >= PROGRESS_SECONDS:
                     yield self._progress(self._lanes.unread - (self._counts.read - before))
         for partition, page in pages.items():
             self._lanes[partition].take(segments[partition], list(page.found), page.edge_ms, is_whole=page.is_whole)
+        return True
 
     def _progress(self, unread: int) -> bytes:
         self._told_at = monotonic_seconds()

@@ -95,6 +95,13 @@ class _Html(HTMLParser):
         self._is_in_link = self._is_navigation = False
         self._links = self._words_between = 0
 
+    def parse_html_declaration(self, i: int) -> int:
+        """Return where a declaration ends; one that the parser gives up on (`<![<`) is a comment, as in browsers."""
+        try:
+            return super().parse_html_declaration(i)
+        except AssertionError:
+            return self.parse_bogus_comment(i)
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if self._skipped:
             self._depth += tag == self._skipped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import threading
 import time
@@ -181,18 +182,19 @@ def test_a_connection_that_was_served_may_not_stand_either(served: Served, then:
 
 
 def test_a_slow_body_ends_and_a_steady_one_does_not(served: Served):
-    """A byte now and then holds nothing; 500 bytes a second, twice as long as the window, are enough."""
-    drip = served.open(POST + b"Content-Length: 1000\r\n\r\n")
+    """Half of what the slowest line brings holds nothing; a little more than it does, twice as long as the window, is enough."""
+    drip = served.open(POST + b"Content-Length: 100000\r\n\r\n")
     with contextlib.suppress(ConnectionError):
         for _ in range(30):
-            drip.sendall(b"x")
+            drip.sendall(b"x" * int(400 * SECONDS))
             time.sleep(SECONDS / 10)  # the pace of the client is tested
+    assert select.select([drip], [], [], 0)[0]  # it was refused while it sent
     assert status(answer(drip)) == 408
-    steady = served.open(POST + b"Connection: close\r\nContent-Length: 4000\r\n\r\n")
+    steady = served.open(POST + b"Connection: close\r\nContent-Length: 24000\r\n\r\n")
     for _ in range(20):
-        steady.sendall(b"x" * 200)
+        steady.sendall(b"x" * 1_200)
         time.sleep(SECONDS / 10)
-    assert answer(steady).endswith(b"\r\n\r\n4000")
+    assert answer(steady).endswith(b"\r\n\r\n24000")
 
 
 def test_a_server_does_not_wait_for_what_it_refused():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -81,6 +84,31 @@ def test_a_collector_that_takes_nothing_costs_the_spans_alone(is_there: bool):
             tracer.record(span(2))
             wait_until(lambda: counted("exported") - exported == 1, "the next is exported")
         exporter.close()
+
+
+def test_an_endless_answer_holds_no_span():
+    """The status counts; what else a collector sends is not read, however much it is."""
+    tracer, before = Tracer(), counted("exported")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            for _ in range(2):
+                connection, _ = server.accept()
+                with connection, suppress(OSError):  # the exporter ends it
+                    connection.recv(65_536)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                    while True:
+                        connection.sendall(b" " * 65_536)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        exporter = Exporter(f"http://127.0.0.1:{server.getsockname()[1]}", "test", {}, tracer)
+        exporter.start()
+        for number in (1, 2):
+            tracer.record(span(number))
+            wait_until(lambda number=number: counted("exported") - before == number, "it is exported")
+        exporter.close()
+        thread.join(10)
 
 
 def test_what_waits_is_sent_at_the_end():

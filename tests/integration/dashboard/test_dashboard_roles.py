@@ -97,6 +97,14 @@ def test_nobody_unknown_gets_a_page(api: Api, path: str) -> None:
         assert (answer.status_code, answer.headers["location"]) == (303, f"/login?next={path.replace('/', '%2F')}")
 
 
+def test_a_stranger_leaves_nothing_behind(api: Api) -> None:
+    """What the library keeps of a browser ends with a connection: single requests, which need no sign-in, begin nothing."""
+    with signed_in(api, "admin") as browser:
+        browser.get("/")  # loads the library
+    answer = httpx.get(f"{api.url}/_nicegui_ws/socket.io/?EIO=4&transport=polling", timeout=SECONDS)
+    assert (answer.status_code, "sid" in answer.text) == (400, False)
+
+
 def test_a_key_stands_in_no_address_and_on_no_page(api: Api) -> None:
     """It travels in the body of one request; afterwards a cookie stands for it that scripts do not see."""
     with signed_in(api, "admin") as browser:

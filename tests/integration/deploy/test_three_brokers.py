@@ -111,7 +111,7 @@ def test_the_file_runs_as_it_says_and_outlives_a_broker(installation: Installati
 def write_everywhere(brokers: Brokers) -> list[str]:
     """The refusals of one record with acks=all to each partition of the topics without readers."""
     refused: list[str] = []
-    producer = Producer({**brokers.client("highwater-producer"), "acks": "all", "delivery.timeout.ms": 60_000})
+    producer = Producer({**brokers.client("highwater"), "acks": "all", "delivery.timeout.ms": 60_000})
     for topic in map(dead_letter_topic, TOPICS.values()):
         for partition in range(topic.partitions):
             producer.produce(

@@ -359,6 +359,27 @@ async def test_a_silent_client_loses_its_place() -> None:
     assert uploads._places.count == 0
 
 
+async def test_a_slow_client_loses_its_place() -> None:
+    """One that sends often, but less than the least number of bytes, gets an error; one that sends enough is read to its end."""
+
+    class Request:
+        def __init__(self, size: int) -> None:
+            self.size = size
+
+        async def stream(self) -> AsyncIterator[bytes]:
+            for _ in range(40):
+                await asyncio.sleep(0.005)
+                yield b"a" * self.size
+
+    uploads = Uploads(uploads_max=1, silence_seconds_max=0.1)
+    with pytest.raises(BadRequestError, match="bytes a second"):
+        async with uploads.spooled(Request(1), OPEN, MIB):  # type: ignore[arg-type]
+            pass
+    async with uploads.spooled(Request(10_000), OPEN, MIB) as found:  # type: ignore[arg-type]
+        assert found.size_bytes == 400_000
+    assert uploads._places.count == 0
+
+
 # -- limits of the plan ------------------------------------------------------------------------------------------------------
 
 

@@ -35,6 +35,14 @@ async def test_a_message_counts_for_its_own_page_only(sid: str, page: str | None
     assert bool(heard) == is_heard
 
 
+@pytest.mark.parametrize("message", [5, None, [1], "page-1", {}, {"client_id": ["page-1"]}])
+async def test_a_message_of_another_form_is_not_heard(message: Any) -> None:
+    """It names no page, and writes no error of a program into the log."""
+    heard: list[Any] = []
+    await _of_own_page(Server(), lambda _, one: heard.append(one))("s1", message)
+    assert heard == []
+
+
 @pytest.mark.parametrize(
     ("of_page", "header", "is_same"),
     [

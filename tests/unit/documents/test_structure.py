@@ -34,6 +34,12 @@ def apart(blocks: list[Block]) -> list[tuple[str, str]]:
     return [(str(block.left_out), block.text) for block in blocks if block.left_out is not None]
 
 
+@pytest.mark.parametrize("declaration", ["<![<![x>", "<![5 >", "<![if !IE]>"])
+def test_a_declaration_of_no_form_is_a_comment(declaration: str) -> None:
+    """As browsers read it; the text around it is kept."""
+    assert [block.text for block in html_blocks(f"<p>a</p>{declaration}<p>b</p>")] == ["a", "b"]
+
+
 def test_paragraphs_stand_apart_by_empty_lines():
     """Lines of a paragraph stay together."""
     assert plain_blocks("a\nb\n\n \n\nc") == [Block("a\nb"), Block("c")]

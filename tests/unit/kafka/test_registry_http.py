@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import chain, repeat
 
 import pytest
 
@@ -134,3 +136,52 @@ def test_a_request_without_an_answer_on_a_kept_connection_is_repeated_on_another
         with pytest.raises(UnavailableError, match="timed out"):
             ask(access, "GET", "schemas/ids/7")
         assert asked == [1]
+
+
+@contextmanager
+def sending_registry(answer: Iterator[bytes]) -> Iterator[RegistryAccess]:
+    """One that sends these pieces to its only client."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):  # the client ends it
+                connection.recv(65_536)
+                for piece in answer:
+                    connection.sendall(piece)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield RegistryAccess.required(f"http://127.0.0.1:{server.getsockname()[1]}")
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_an_endless_answer_is_refused() -> None:
+    """A process keeps no more of it than the limit."""
+    endless = chain([b"HTTP/1.1 200 OK\r\n\r\n"], repeat(b" " * 65_536))
+    with sending_registry(endless) as access, pytest.raises(UnavailableError, match="is longer than"):
+        ask(access, "GET", "subjects")
+
+
+def test_an_answer_that_trickles_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte begins the socket's own time limit again, in the fields of the answer too."""
+    monkeypatch.setattr(registry_http, "ANSWER_SECONDS_MAX", 0.3)
+
+    def trickle() -> Iterator[bytes]:
+        yield b"HTTP/1.1 200 OK\r\nX: "
+        for _ in range(100):
+            time.sleep(0.05)
+            yield b"a"
+
+    with sending_registry(trickle()) as access, pytest.raises(UnavailableError, match="no complete answer within"):
+        ask(access, "GET", "subjects")
+
+
+def test_nested_answers_are_no_answer() -> None:
+    """A parser that gives up on nested brackets ends the request and not the role."""
+    nested = b"[" * 200_000
+    head = b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n"
+    for status in (b"200 OK", b"500 Error"):
+        with sending_registry(iter([head % (status, len(nested)) + nested])) as access, pytest.raises(UnavailableError):
+            ask(access, "GET", "subjects")
