@@ -83,15 +83,10 @@ class Exporter:
             if attempt and self._ending.wait(AGAIN_SECONDS):
                 break
             try:
-<<<<<<< HEAD
-                answer = http.post(self._url, content=body, headers=self._headers)
-            except httpx2.HTTPError as error:
-=======
                 # The body of the answer is not read: nothing bounds it.
                 with http.stream("POST", self._url, content=body, headers=self._headers) as streamed:
                     answer = streamed
-            except httpx.HTTPError as error:
->>>>>>> attacks
+            except httpx2.HTTPError as error:
                 problem = f"{self._url} does not answer: {str(error) or type(error).__name__}"
                 continue
             if answer.is_success:

@@ -24,7 +24,7 @@ from highwater.streams.clock import monotonic_seconds
 UPLOADS_MAX = 16
 # A client that sends nothing for this long has gone, or sends more slowly on average than any line does: its place is needed.
 SILENCE_SECONDS_MAX = 30.0
-BYTES_PER_SECOND_MIN = 32 << 10
+BYTES_PER_SECOND_MIN = 8_000
 
 
 class Uploads:

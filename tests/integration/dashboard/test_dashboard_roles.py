@@ -101,7 +101,7 @@ def test_a_stranger_leaves_nothing_behind(api: Api) -> None:
     """What the library keeps of a browser ends with a connection: single requests, which need no sign-in, begin nothing."""
     with signed_in(api, "admin") as browser:
         browser.get("/")  # loads the library
-    answer = httpx.get(f"{api.url}/_nicegui_ws/socket.io/?EIO=4&transport=polling", timeout=SECONDS)
+    answer = httpx2.get(f"{api.url}/_nicegui_ws/socket.io/?EIO=4&transport=polling", timeout=SECONDS)
     assert (answer.status_code, "sid" in answer.text) == (400, False)
 
 
