@@ -332,7 +332,7 @@ _TOPICS = (
         "feeds/NoveltyFound.v1",
         "",
         ("fanout",),
-        ("worker",),
+        ("worker", "mirror"),
         about="new heads of channels, for the subscribers of one partition",
     ),
     Topic(

@@ -27,7 +27,6 @@ from highwater.streams.chunks.passports import load_passports
 from highwater.streams.clock import Clock
 from highwater.streams.feeds.agents import ChannelAgent, FeedsOptions, UserAgent
 from highwater.streams.feeds.policy import Policy, load_policy
-from highwater.streams.feeds.rules import request_deadline_ms
 from highwater.streams.folding_consumer import FoldingConsumer
 from highwater.streams.heartbeat import Heartbeats
 from highwater.streams.intake import Intake, Learn
@@ -247,7 +246,6 @@ def agent_makers(
         policy=policy,
         dirty_channels_max=settings.dirty_channels_max,
         partitions=settings.partitions,
-        request_deadline_ms=request_deadline_ms(settings.rebuild_seconds_max),
     )
     return {
         ChannelAgent: partial(ChannelAgent, feeds),

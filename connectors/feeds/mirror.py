@@ -33,12 +33,14 @@ from highwater.schemas.feeds import (
     CHANNEL_ADVANCED,
     CHANNEL_DIRTY,
     CLUSTERS_REBUILT,
+    NOVELTY,
     REBUILD_FINISHED,
     REBUILD_REQUESTED,
     USER_CHANGED,
     ChannelAdvanced,
     ChannelDirty,
     ClustersRebuilt,
+    NoveltyFound,
     RebuildFinished,
     RebuildRequested,
     UserChanged,
@@ -54,11 +56,13 @@ log = get_log("mirror")
 _RECOVERY_CHANNELS_MAX = 10_000
 # Rows rewritten in one step, between two batches of events.
 _REWRITTEN_AT_ONCE = 500
+# Subscribers of a channel that are written in one step: a channel of a million costs memory for so many.
+_SUBSCRIBERS_AT_ONCE = 1_000
 _SWEEP_CHANNELS_MAX = 1_000
 _WATCH_SECONDS = 1.0
 
 OfUser: TypeAlias = UserChanged | RebuildRequested | RebuildFinished | ClustersRebuilt
-Mirrored: TypeAlias = Tick | ChannelAdvanced | ChannelDirty | OfUser
+Mirrored: TypeAlias = Tick | ChannelAdvanced | ChannelDirty | NoveltyFound | OfUser
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ class Look:
 
     channels: frozenset[str]
     users: frozenset[str]
+    subscribers: frozenset[str]  # whose channels have new insights
     erased: Mapping[str, tuple[str, ...]]
     tick_ms: int | None
 
@@ -75,6 +80,7 @@ def look_at(events: Sequence[Event[Mirrored]]) -> Look:
     """Return the channels and users named by a batch, and its newest tick."""
     channels: set[str] = set()
     users: set[str] = set()
+    subscribers: set[str] = set()
     erased: dict[str, tuple[str, ...]] = {}
     tick_ms: int | None = None
     for event in events:
@@ -82,11 +88,13 @@ def look_at(events: Sequence[Event[Mirrored]]) -> Look:
             tick_ms = max(tick["now"], tick_ms or 0)
         elif moved := event.of(CHANNEL_ADVANCED) or event.of(CHANNEL_DIRTY):
             channels.add(moved["channel_id"])
+        elif novelty := event.of(NOVELTY):
+            subscribers.update(*(head["users"] for head in novelty["heads"]))
         elif told := _of_user(event):
             users.add(told["user_id"])  # also erased users: one who returned in the same batch is written again
             if (changed := event.of(USER_CHANGED)) and changed["erased"]:
                 erased[changed["user_id"]] = (*changed["unsubscribed"], *changed["subscribed"])
-    return Look(frozenset(channels), frozenset(users), erased, tick_ms)
+    return Look(frozenset(channels), frozenset(users), frozenset(subscribers - users), erased, tick_ms)
 
 
 def _of_user(event: Event[Mirrored]) -> OfUser | None:
@@ -112,12 +120,13 @@ class Mirror(Handler[Mirrored, None]):
         TICK,
         CHANNEL_ADVANCED,
         CHANNEL_DIRTY,
+        NOVELTY,
         USER_CHANGED,
         REBUILD_REQUESTED,
         REBUILD_FINISHED,
         CLUSTERS_REBUILT,
     )
-    batch_max = 1_000
+    batch_max = 300  # of novelty 200 kB each (streams/feeds/packing.py): 60 MB
 
     def __init__(
         self,
@@ -166,6 +175,13 @@ class Mirror(Handler[Mirrored, None]):
                 users = await tx.fetch(QUERIES["mirror_users"], sorted(look.users))
                 marks = await tx.fetch(QUERIES["mirror_hwm"], sorted(look.users))
             await self._write(channels, users, marks)
+        subscribers = sorted(look.subscribers)
+        for first in range(0, len(subscribers), _SUBSCRIBERS_AT_ONCE):
+            async with self._writing:
+                async with transaction(self._pool) as tx:
+                    some = subscribers[first : first + _SUBSCRIBERS_AT_ONCE]
+                    users = await tx.fetch(QUERIES["mirror_users"], some)
+                await self._write([], users, [])
         if look.tick_ms is not None and not recovered:
             await self._sweep()
         # Written after the rows: a Redis that lost its last writes has lost this too.

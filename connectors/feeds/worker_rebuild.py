@@ -71,7 +71,7 @@ from highwater.streams.feeds.rules import (
     ONLY_BASIS_CHANGED,
     Trigger,
     reason_to_skip,
-    request_deadline_ms,
+    rebuild_deadline_ms,
 )
 from highwater.streams.feeds.starts import wait_ms_after_machine
 from highwater.streams.feeds.versions import NewVersion, Window
@@ -198,7 +198,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             takes_any_basis = reason != NOTHING_NEW or await tx.fetchval(
                 QUERIES["is_forced_by_demand"], user_id, value["demanded_revision"]
             )
-            deadline = to_datetime(now_ms + request_deadline_ms(self._settings.rebuild_seconds_max))
+            deadline = to_datetime(now_ms + rebuild_deadline_ms(self._settings.rebuild_seconds_max))
             await tx.execute(QUERIES["take_rebuild"], user_id, str(request), deadline, to_datetime(value["planned_at"]))
         work = Work(user_id, request, value, "failed", "", snapshot, takes_any_basis=takes_any_basis)
         return await self._cluster(work, snapshot, now_ms)

@@ -25,9 +25,9 @@ from highwater.connectors.redis.keys import (
     CHECKPOINT,
     CHECKPOINT_SECONDS,
     PROGRESS,
+    PROGRESS_BROADCAST,
     PROGRESS_ENTRIES_MAX,
     PROGRESS_SECONDS,
-    PROGRESS_WAKES,
     USAGE,
     USAGE_SECONDS,
     key,
@@ -48,7 +48,7 @@ Shown: TypeAlias = CheckpointSaved | JobProgressed | UsageRecorded
 _OF_SLIDE: tuple[Literal["slide_number", "slide_id", "slide_title"], ...] = ("slide_number", "slide_id", "slide_title")
 
 # Adds entries of one job, each [id, pct, ends, fields]. An existing one is skipped; one whose progress goes back is
-# refused, unless it is the end, which watchers must see. For each: 1 added, 0 existing, -1 refused. `pcall` handles ids
+# refused, unless it is the end, which watchers must see. For each: its progress as shown, -1 refused. `pcall` handles ids
 # at or below the last one, which the stream remembers also for entries that it has dropped.
 _ADD = """
 local outcomes, added = {}, false
@@ -59,8 +59,8 @@ for n = 3, #ARGV do
   if last then
     for at = 1, #last[2], 2 do if last[2][at] == 'progress_pct' then held = tonumber(last[2][at + 1]) end end
   end
-  outcomes[n - 2] = 0
   if ends == 1 and pct < held then pct = held end
+  outcomes[n - 2] = pct
   table.insert(fields, 'progress_pct')
   table.insert(fields, tostring(pct))
   if pct < held then
@@ -69,7 +69,7 @@ for n = 3, #ARGV do
     if not is_past and #redis.call('XRANGE', KEYS[1], id, id) == 0 then outcomes[n - 2] = -1 end
   else
     local found = redis.pcall('XADD', KEYS[1], 'MAXLEN', ARGV[1], id, unpack(fields))
-    if type(found) ~= 'table' then outcomes[n - 2], added = 1, true
+    if type(found) ~= 'table' then added = true
     elseif not string.find(found.err, 'equal or smaller', 1, true) then return found end
   end
 end
@@ -147,6 +147,14 @@ def entry_fields(value: JobProgressed) -> list[str]:
     return fields
 
 
+def broadcast_of(value: JobProgressed, progress_pct: int) -> dict[str, str | dict[str, str]]:
+    """Return the message of a step on `pubsub:gen_progress` (R2.22), with the entry's id in the job's stream and its progress."""
+    fields = entry_fields(value)
+    event = dict(zip(fields[::2], fields[1::2], strict=True))
+    event |= {"id": f"{value['seq']}-0", "progress_pct": str(progress_pct)}
+    return {"job_id": value["job_id"], "user_id": value["user_id"], "event": event}
+
+
 def checkpoint_fields(value: CheckpointSaved) -> list[str]:
     """Return the fields of a checkpoint (R2.11), names and values in turn."""
     return [
@@ -210,17 +218,22 @@ class Progress(Handler[Shown, list[DeadLetter]]):
             arguments = [PROGRESS_ENTRIES_MAX, PROGRESS_SECONDS, *(_entry(value) for _, value in steps)]
             await self._add(keys=[key(PROGRESS, job_id=job_id)], args=arguments, client=pipe)
         outcomes = await self._link.run(pipe.execute())
-        # After the entries: a woken reader finds them. In one pipeline the nodes of a cluster would do both at once.
-        wakes = [{"job_id": job_id, "user_id": steps[0].value["user_id"]} for job_id, steps in jobs.items()]
-        await self._link.replies([("PUBLISH", PROGRESS_WAKES, orjson.dumps(wake)) for wake in wakes])
+        judged = [
+            (event, outcome)
+            for steps, of_job in zip(jobs.values(), outcomes, strict=True)
+            for event, outcome in zip(steps, of_job, strict=True)
+        ]
+        # After the entries: a reader that is woken finds them. In one pipeline the nodes of a cluster would do both at once.
+        # A repeated batch is broadcast again, since the first time may have been lost between the two.
+        shown = [orjson.dumps(broadcast_of(event.value, pct)) for event, pct in judged if pct >= 0]
+        await self._link.replies([("PUBLISH", PROGRESS_BROADCAST, message) for message in shown])
         return [
             DeadLetter(
                 event.record,
                 "progress_went_back",
                 f"progress {event.value['progress_pct']} is below the reported progress",
             )
-            for steps, of_job in zip(jobs.values(), outcomes, strict=True)
-            for event, outcome in zip(steps, of_job, strict=True)
+            for event, outcome in judged
             if outcome < 0
         ]
 

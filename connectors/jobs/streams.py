@@ -1,6 +1,6 @@
 """The streams of jobs in Redis for their watchers: entries after an id, wake-ups, and open sockets.
 
-Invariants. Reports reach watchers through the stream, by id; a wake-up contains none of them and may be lost (R2.22).
+Invariants. Reports reach watchers through the stream, by id; what is broadcast only wakes them and may be lost (R2.22).
 Data that Redis has lost is not tracked here: a missing entry is noticed by its number, since those of a job have no
 gaps.
 """
@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from highwater.connectors.redis.keys import PROGRESS, PROGRESS_ENTRIES_MAX, PROGRESS_WAKES, SOCKET_SECONDS, SOCKETS, key
+from highwater.connectors.redis.keys import (
+    PROGRESS,
+    PROGRESS_BROADCAST,
+    PROGRESS_ENTRIES_MAX,
+    SOCKET_SECONDS,
+    SOCKETS,
+    key,
+)
 from highwater.connectors.redis.link import RedisAwayError, RedisLink
 
 # How long a wait for a wake-up lasts before it is repeated; nothing depends on it.
@@ -65,7 +72,7 @@ class JobStreams:
         """
         pubsub = self._link.require().pubsub()
         try:
-            await self._link.run(pubsub.subscribe(PROGRESS_WAKES))
+            await self._link.run(pubsub.subscribe(PROGRESS_BROADCAST))
             while True:
                 message = await self._link.run(pubsub.get_message(timeout=_LISTEN_SECONDS))
                 if message is not None:

@@ -44,8 +44,8 @@ CHECKPOINT_SECONDS = 3_600
 PROGRESS = "gen_progress:{job_id}"
 PROGRESS_ENTRIES_MAX = 200
 PROGRESS_SECONDS = 7_200
-# Channel of {"job_id", "user_id"}: a job has new entries; a wake-up only (R2.22).
-PROGRESS_WAKES = "pubsub:gen_progress"
+# Channel of {"job_id", "user_id", "event"}, one message for a step (R2.22): readers of the stream take it as a wake-up only.
+PROGRESS_BROADCAST = "pubsub:gen_progress"
 # HASH presentations, slides, tokens, cost_cents (R2.35), seq and at of the last usage in them; 90 days; written by progress.
 USAGE = "usage:{org}:{period}"
 USAGE_SECONDS = 7_776_000

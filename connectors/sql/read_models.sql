@@ -12,9 +12,13 @@ FROM insights LIMIT $1
 SELECT user_id, channel_id, subscribed, changed_ms FROM subscriptions LIMIT $1
 
 -- name: sql_users
-SELECT user_id, plan, cluster_version, pending_insights_count, last_clustered_at, last_active_at, last_enqueued_at,
-       last_checked_at, in_flight, last_request, caused_by
-FROM user_stats LIMIT $1
+SELECT u.user_id, u.plan, u.cluster_version,
+       (SELECT coalesce(sum(greatest(0, c.current_seq - coalesce(h.last_seq, 0))), 0)::bigint
+        FROM subscriptions s JOIN channels c USING (channel_id)
+        LEFT JOIN user_cluster_hwm h ON h.user_id = s.user_id AND h.channel_id = s.channel_id
+        WHERE s.user_id = u.user_id AND s.subscribed) AS pending_insights_count,
+       u.last_clustered_at, u.last_active_at, u.last_enqueued_at, u.last_checked_at, u.in_flight, u.last_request, u.caused_by
+FROM user_stats u LIMIT $1
 
 -- name: sql_cluster_history
 SELECT user_id, cluster_id, cluster_version, kind, label, size, previous_size, joined, arrived, "left", expired, jaccard,

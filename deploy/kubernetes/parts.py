@@ -10,6 +10,9 @@ Manifest = dict[str, Any]
 APPLICATION = "highwater"
 # The Secret that the person who installs it creates: HIGHWATER_API_KEYS, REDIS_PASSWORD, and the optional ones.
 SECRETS = "highwater-secrets"
+# A ConfigMap and a Secret that the same person may create, with any settings as variables; and a ConfigMap with the files that
+# they name, in this folder.
+SETTINGS, FILES, FILES_FOLDER = "highwater-settings", "highwater-files", "/etc/highwater/config"
 KAFKA, KAFKA_USER = "highwater", "highwater"
 KAFKA_PORT, KAFKA_CA_SECRET = 9093, f"{KAFKA}-cluster-ca-cert"
 POSTGRES, POSTGRES_PORT = "postgres", 5432

@@ -8,6 +8,8 @@ from highwater.connectors.run import resolve_names
 from highwater.deploy.kubernetes.compose import Service, is_required
 from highwater.deploy.kubernetes.parts import (
     CLIENT,
+    FILES,
+    FILES_FOLDER,
     KAFKA,
     KAFKA_CA_SECRET,
     KAFKA_PORT,
@@ -17,6 +19,7 @@ from highwater.deploy.kubernetes.parts import (
     REGISTRY_PORT,
     ROLE,
     SECRETS,
+    SETTINGS,
     USER_ID,
     Manifest,
     disruption_budget,
@@ -149,8 +152,11 @@ def _container(one: Service, partitions: int) -> Manifest:
         "name": one.name,
         "image": _IMAGE,
         "args": list(one.command),
+        # What `env` has as well counts there.
+        "envFrom": [{kind: {"name": SETTINGS, "optional": True}} for kind in ("configMapRef", "secretRef")],
         "env": environment(one, partitions),
         "volumeMounts": [
+            {"name": "files", "mountPath": FILES_FOLDER, "readOnly": True},
             {"name": "kafka-ca", "mountPath": _CA_FOLDER, "readOnly": True},
             {"name": "data", "mountPath": _DATA_FOLDER},
         ],
@@ -159,9 +165,14 @@ def _container(one: Service, partitions: int) -> Manifest:
 
 
 def _volumes() -> list[Manifest]:
-    """Return the brokers' authority, and an ephemeral folder: its tables are restored from their changelogs."""
+    """Return the brokers' authority, a folder for data (tables are restored from their changelogs), and the files of settings."""
     authority = {"secretName": KAFKA_CA_SECRET, "items": [{"key": "ca.crt", "path": "ca.crt"}]}
-    return [{"name": "kafka-ca", "secret": authority}, {"name": "data", "emptyDir": {}}]
+    files = {"name": FILES, "optional": True}
+    return [
+        {"name": "kafka-ca", "secret": authority},
+        {"name": "data", "emptyDir": {}},
+        {"name": "files", "configMap": files},
+    ]
 
 
 def _scaling(name: str, groups: Iterable[str], partitions: int) -> list[Manifest]:

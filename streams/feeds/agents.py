@@ -31,7 +31,7 @@ from highwater.streams.due import DueIndex
 from highwater.streams.feeds.dirty import Channel, advance, clear, decode_channel, encode_channel, tick_quota
 from highwater.streams.feeds.novelty import Forget, Pending, Remember, judge, may_ask_at, pending_of
 from highwater.streams.feeds.policy import Policy
-from highwater.streams.feeds.rules import Rebuild, Trigger, Wait
+from highwater.streams.feeds.rules import REQUEST_DEADLINE_MS, Rebuild, Trigger, Wait
 from highwater.streams.feeds.state import (
     User,
     apply_changed,
@@ -61,7 +61,6 @@ class FeedsOptions:
     policy: Policy
     dirty_channels_max: int
     partitions: int
-    request_deadline_ms: int
 
 
 class ChannelAgent(TableAgent):
@@ -185,7 +184,7 @@ class UserAgent(TableAgent):
             for channel_id, head, retractions in found:
                 apply_head(user, channel_id, head, retractions)
             self._write(user_id, user, record)
-            if is_fresh and may_ask_at(user, last.now, self._options.request_deadline_ms):
+            if is_fresh and may_ask_at(user, last.now, REQUEST_DEADLINE_MS):
                 now_due.append(user_id)
             if number % ROWS_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -249,10 +248,9 @@ class UserAgent(TableAgent):
     ) -> None:
         acks = await asyncio.gather(*(ack for _, _, _, ack in requests))
         for number, ((user_id, user, rebuild, _), ack) in enumerate(zip(requests, acks, strict=True), start=1):
-            deadline_ms = self._options.request_deadline_ms
-            apply_requested(user, rebuild.trigger, offset=ack.offset, now=now, deadline_ms=deadline_ms)
+            apply_requested(user, rebuild.trigger, offset=ack.offset, now=now, deadline_ms=REQUEST_DEADLINE_MS)
             self._rows[user_id.encode()] = encode_user(user)
-            index.put(user_id, now + deadline_ms)
+            index.put(user_id, now + REQUEST_DEADLINE_MS)
             if number % ROWS_PER_TURN == 0:
                 await asyncio.sleep(0)
 

@@ -32,7 +32,16 @@ from highwater.streams.feeds.novelty import (
     pending_of,
 )
 from highwater.streams.feeds.policy import Policy
-from highwater.streams.feeds.rules import ACCOUNTED_FOR, LOOKS, Rebuild, Trigger, UserFacts, Wait, reason_to_skip
+from highwater.streams.feeds.rules import (
+    ACCOUNTED_FOR,
+    LOOKS,
+    REQUEST_DEADLINE_MS,
+    Rebuild,
+    Trigger,
+    UserFacts,
+    Wait,
+    reason_to_skip,
+)
 from highwater.streams.feeds.state import User, apply_changed, apply_finished, apply_head, apply_requested
 from highwater.streams.ticks import Admission, LastTick, admit
 
@@ -59,7 +68,7 @@ class Costs:
     per_thousand_ms: int = 100
     insights_max: int = 20_000
     window_ms: int = 30 * DAY_MS
-    deadline_ms: int = 900_000
+    deadline_ms: int = REQUEST_DEADLINE_MS
     price_in_usd: float | None = None
     price_out_usd: float | None = None
 

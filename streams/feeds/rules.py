@@ -26,8 +26,10 @@ LOOKS = frozenset({NOTHING_NEW, ONLY_BASIS_CHANGED})
 ACCOUNTED_FOR = LOOKS | {BELOW_THRESHOLD, NOT_DUE}
 # The outcome of a request that the machine failed, not the user: it counts for no cooldown, and another one follows.
 DELAYED = "delayed"
-# A request is waited for as long as four rebuilds may take on an idle machine: its own, and those before it in the
-# queue. A later answer counts too, and the next request finds nothing left to do.
+# For so long a user whose request is not answered is not queued again (R0.27): a lost request blocks nobody for longer. Where
+# the queue is longer than that, the next request finds nothing left to do.
+REQUEST_DEADLINE_MS = 300_000
+# A rebuild that was taken is waited for as long as four may take on an idle machine; its user is locked meanwhile.
 _DEADLINE_REBUILDS = 4
 # A time this much later than now was recorded by a wrong clock, and counts as never: nobody waits for it. Not less,
 # since a worker that is behind applies a tick minutes late, when later answers have been recorded already.
@@ -145,8 +147,8 @@ class Idle:
 Decision = Rebuild | Wait | Idle
 
 
-def request_deadline_ms(rebuild_seconds_max: float) -> int:
-    """Return for how long an unanswered request is in flight."""
+def rebuild_deadline_ms(rebuild_seconds_max: float) -> int:
+    """Return for how long a rebuild that was taken is in flight."""
     return int(_DEADLINE_REBUILDS * rebuild_seconds_max * 1000)
 
 

@@ -134,6 +134,21 @@ def test_each_service_is_its_own_user_of_kafka():
     assert len(variables) == len(PROCESSES)  # each can be set by itself
 
 
+# What a container decides: where it listens, where its data is, who it is.
+_OF_THE_CONTAINER = {"HIGHWATER_HOST", "HIGHWATER_PORT", "HIGHWATER_HEALTH_PORT", "HIGHWATER_REPLICATION_FACTOR"}
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_every_setting_can_be_set_without_a_change_of_the_file(name: str):
+    """From the shell if the file has it as `${NAME…}`, else from `highwater.env`, which a value of the file would hide."""
+    assert OURS[name]["env_file"] == [{"path": "highwater.env", "required": False}]
+    assert "./config:/etc/highwater/config:ro" in OURS[name]["volumes"]
+    hidden = {setting for setting, value in OURS[name]["environment"].items() if "${" not in value}
+    services = {"KAFKA_BOOTSTRAP_SERVERS", "SCHEMA_REGISTRY_URL", "REDIS_URL", "REDIS_CACHE_URL"}
+    login = {"KAFKA_SECURITY_PROTOCOL", "KAFKA_SASL_MECHANISM", "KAFKA_SASL_USERNAME"}
+    assert hidden <= services | login | _OF_THE_CONTAINER
+
+
 def test_dependencies_name_services_and_can_be_met():
     """A dependency names a service of the file, and one that waits for health waits for a service with a health check."""
     for name, service in SERVICES.items():
@@ -204,7 +219,8 @@ def options_of(command: list[str]) -> dict[str, str]:
 
 def test_named_volumes_and_configs_are_declared():
     """Volumes and configs that a service mounts are declared at the end of the file, and nothing else is."""
-    mounted = {mount.split(":")[0] for service in SERVICES.values() for mount in service.get("volumes", [])}
+    named = {mount.split(":")[0] for service in SERVICES.values() for mount in service.get("volumes", [])}
+    mounted = {name for name in named if not name.startswith("./")}
     configs = {config["source"] for service in SERVICES.values() for config in service.get("configs", [])}
     assert mounted == set(COMPOSE["volumes"])
     assert configs == set(COMPOSE["configs"])

@@ -160,6 +160,17 @@ def test_roles_are_scaled_by_the_lag_of_their_consumers():
         ]
 
 
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_every_setting_can_be_set_without_a_change_of_a_manifest(name: str):
+    """By a ConfigMap or a Secret that need not exist; files that settings name are in the same folder as with compose."""
+    assert container(name)["envFrom"] == [
+        {"configMapRef": {"name": "highwater-settings", "optional": True}},
+        {"secretRef": {"name": "highwater-settings", "optional": True}},
+    ]
+    (mount,) = [mount for mount in container(name)["volumeMounts"] if mount["name"] == "files"]
+    assert f"./config:{mount['mountPath']}:ro" in OURS[name]["volumes"]
+
+
 def test_users_of_kafka_have_the_rights_of_their_processes():
     """One user for each kind of process and for producers; only the operator, whose user `init` has, may do everything."""
     users = named("KafkaUser")

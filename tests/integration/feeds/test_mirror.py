@@ -120,6 +120,31 @@ async def test_the_keys_are_as_catalogued(context: ProcessContext, redis: RedisL
     assert await client.zscore("dirty:channels", name) == NOW_MS
 
 
+def novelty(name: str, *users: str) -> Any:
+    """A feeds.novelty for subscribers of a channel."""
+    heads = [{"channel_id": name, "head": 1, "users": list(users), "retractions": 0}]
+    return event("feeds.novelty", {"heads": heads}, arrived_ms=NOW_MS)
+
+
+@pytest.mark.requirement("R0.24")
+async def test_what_waits_for_a_user_follows_its_channels(
+    context: ProcessContext, redis: RedisLink, monkeypatch: pytest.MonkeyPatch
+):
+    """`us:` counts the new insights of a channel for each subscriber, also in several steps; who has no row gets no key."""
+    monkeypatch.setattr("highwater.connectors.feeds.mirror._SUBSCRIBERS_AT_ONCE", 2)
+    name = await channel(context, 3, 3)
+    users = [await user_of(context, name) for _ in range(5)]
+    one = mirror(context, redis)
+    await mirrored(context, one, *(changed(user) for user in users))
+    client = redis.require()
+    assert [await client.hget(f"us:{user}", "pending") for user in users] == [b"0"] * 5
+    await context.pool.execute("UPDATE channels SET current_seq = 16 WHERE channel_id = $1", name)
+    stranger = fresh("u")
+    await mirrored(context, one, novelty(name, *users, stranger))
+    assert [await client.hget(f"us:{user}", "pending") for user in users] == [b"13"] * 5
+    assert not await client.exists(f"us:{stranger}")
+
+
 async def test_a_tick_sweeps_what_was_announced(context: ProcessContext, redis: RedisLink):
     """A channel whose subscribers were notified leaves `dirty:channels`; one that moved since stays."""
     told, moved = await channel(context, 10, 4), await channel(context, 10, 4)

@@ -131,18 +131,22 @@ async def test_progress_out_of_range_or_going_back_is_a_dead_letter(link, progre
 
 
 @pytest.mark.requirement("R2.22")
-async def test_watchers_are_woken_once_a_batch(link, progress):
-    """After the entries are there, with nothing of them in the message (R2.22)."""
+async def test_each_step_is_broadcast(link, progress):
+    """After its entry is there, with its fields and the entry's id (R2.22); one that goes back is not."""
     job, other = new_id(), new_id()
     async with link.client.pubsub() as listening:
         await listening.subscribe("pubsub:gen_progress")
         assert (await listening.get_message(timeout=5))["type"] == "subscribe"
-        await materialize(progress, [*steps(job, 1, 5), step(other, 1)])
-        wakes = []
+        end = step(job, 7, "error", pct=0, error_message="x")
+        await materialize(progress, [*steps(job, 1, 5), step(job, 6, pct=0), end, step(other, 1)])
+        messages = []
         while message := await listening.get_message(timeout=0.5):
-            wakes.append(orjson.loads(message["data"]))
-    ours = [wake for wake in wakes if wake["job_id"] in {job, other}]
-    assert ours == [{"job_id": job, "user_id": "ada"}, {"job_id": other, "user_id": "ada"}]
+            messages.append(orjson.loads(message["data"]))
+    ours = [message for message in messages if message["job_id"] in {job, other}]
+    assert {message["user_id"] for message in ours} == {"ada"}
+    for of in (job, other):
+        events = [message["event"] for message in ours if message["job_id"] == of]
+        assert [(event.pop("id"), event) for event in events] == await entries(link, of)
 
 
 # -- checkpoints ----------------------------------------------------------------------------------------------------------
