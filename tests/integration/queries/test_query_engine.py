@@ -67,6 +67,7 @@ async def test_a_run_from_a_command_to_its_memory(q: Queries):
     ids = await q.context.pool.fetchval("SELECT array_agg(id ORDER BY id) FROM raw_logs")
     assert (str(memory["pipeline_run_id"]), memory["raw_log_ids"]) == (run_id, ids)
     assert {(call["outcome"], call["sends"]) for call in await q.calls(run_id)} == {("answered", 1)}
+    assert [call.body["model"] for call in q.llm.calls] == ["small", "small", "strong", "small"]
     body = q.llm.calls[STAGES.index("responder")].body
     assert (body["model"], body["temperature"], body["max_completion_tokens"]) == ("strong", 0.7, 2_000)
 
