@@ -13,11 +13,15 @@ from pathlib import Path
 from highwater.api.cli import authorization
 from highwater.deploy import dependencies, notices
 from highwater.deploy.site import decisions, events, kafka_access
-from tests import ROOT, requirements
+from tests import ROOT, origins, requirements
 
 
 def _requirements() -> str:
     return requirements.make_page(requirements.read_lines(), requirements.read_proofs())
+
+
+def _origins() -> str:
+    return origins.make_page(origins.read_rows(), origins.record_paths())
 
 
 def _audit() -> str:
@@ -32,6 +36,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     events.PAGE: events.page,
     kafka_access.PAGE: kafka_access.page,
     notices.PAGE: notices.page,
+    origins.PAGE: _origins,
     requirements.PAGE: _requirements,
 }
 

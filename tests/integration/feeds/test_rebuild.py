@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from highwater.connectors.feeds import pool as pool_module
 from highwater.connectors.feeds.demands import PENDING, demand_at
@@ -40,12 +41,22 @@ def case(stack: Stack, shared: tuple[ProcessContext, RedisLink, ClusterPool]) ->
     return Case(stack, *shared)
 
 
-@pytest.mark.requirement("R0.36")
+def measured() -> list[float]:
+    """Ended rebuilds, and the sums of their seconds and insights, as this process measures them."""
+    ended = REGISTRY.get_sample_value("highwater_rebuilds_total", {"outcome": "rebuilt"})
+    sums = [REGISTRY.get_sample_value(f"highwater_rebuild_{name}_sum") for name in ("seconds", "insights")]
+    return [value or 0.0 for value in (ended, *sums)]
+
+
+@pytest.mark.requirement("R0.36", "R0.39")
 async def test_a_request_becomes_a_version(case: Case):
     """Clusters are stored, the version grows by exactly one, the mark is the snapshot, and three events say so."""
     await case.user_is()
     await case.insights(60)
+    before = measured()
     answer = await case.rebuild()
+    counted, seconds, insights = (now - former for now, former in zip(measured(), before, strict=True))
+    assert (counted, seconds > 0, insights) == (1, True, 60)
     assert ("rebuilt", "", 1, {case.channel: 60}) == tuple(
         answer[name] for name in ("outcome", "reason", "cluster_version", "hwm")
     )
@@ -357,6 +368,7 @@ async def test_a_process_that_keeps_being_killed_is_a_delay(case: Case):
     """After a bounded number of attempts the request is answered as delayed, and nothing of the user has changed."""
     await case.user_is()
     await case.insights(30)
+    retries = REGISTRY.get_sample_value("highwater_rebuild_retries_total") or 0.0
     task = asyncio.create_task(case.rebuild())
     while not task.done():
         for process_id in case.pool.process_ids:
@@ -364,6 +376,7 @@ async def test_a_process_that_keeps_being_killed_is_a_delay(case: Case):
         await asyncio.wait({task}, timeout=0.05)
     answer = await task
     assert (answer["outcome"], answer["cluster_version"]) == ("delayed", 0)
+    assert (REGISTRY.get_sample_value("highwater_rebuild_retries_total") or 0.0) > retries
     assert await case.state() == (0, None, 0)
     assert await case.sql("SELECT in_flight FROM user_stats WHERE user_id = $1", case.user) is None
     assert await case.redis.client.exists(key(USER_LOCK, user_id=case.user)) == 0

@@ -669,7 +669,9 @@ async def test_a_query_like_one_before_asks_nobody(cached: Jobs):
     client = cached.link.client
     (entry,) = await _entries(cached)
     assert (entry[b"hit_count"], entry[b"tokens_saved"], entry[b"original_query"]) == (b"0", b"360", b"KRaft")
+    assert entry[b"created_at"].endswith(b"Z")
     (name,) = [row["hash"] for row in await cached.context.pool.fetch("SELECT hash FROM semantic_vectors")]
+    assert 86_000 < await client.ttl(f"semantic_cache:{name}") <= 86_400
     await client.expire(f"semantic_cache:{name}", 1_000)
     row = await made(cached, "KRaft briefly")
     assert (row["calls"], row["tokens"], row["cost_cents"], row["steps_done"]) == (0, 0, 0, 2)

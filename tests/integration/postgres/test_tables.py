@@ -94,3 +94,26 @@ async def test_a_table_has_its_columns_and_what_is_unique(seeds: Seeds, table: s
     assert set(columns.split()) - found == set()
     keys = {" ".join(row["columns"]) for row in await seeds.run(_UNIQUE, table)}
     assert set(unique) - keys == set()
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "kind", "nullable"),
+    [
+        ("channels", "current_seq", "bigint", "NO"),
+        ("channels", "last_insight_ts", "timestamp with time zone", "YES"),
+        ("insights", "seq", "bigint", "NO"),
+        ("user_cluster_hwm", "last_seq", "bigint", "NO"),
+        ("user_stats", "pending_insights_count", "bigint", "NO"),
+        ("chunks", "content_hash", "text", "NO"),
+        ("chunks", "embedding", "USER-DEFINED", "YES"),
+    ],
+)
+async def test_a_column_has_its_type(seeds: Seeds, table: str, column: str, kind: str, nullable: str):
+    """Types and NOT NULL where the specification names them."""
+    (row,) = await seeds.run(
+        "SELECT data_type, is_nullable FROM information_schema.columns "
+        "WHERE table_schema = 'public' AND table_name = $1 AND column_name = $2",
+        table,
+        column,
+    )
+    assert (row["data_type"], row["is_nullable"]) == (kind, nullable)

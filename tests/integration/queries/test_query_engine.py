@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
 from collections.abc import AsyncIterator
 
@@ -67,6 +68,7 @@ async def test_a_run_from_a_command_to_its_memory(q: Queries):
     ids = await q.context.pool.fetchval("SELECT array_agg(id ORDER BY id) FROM raw_logs")
     assert (str(memory["pipeline_run_id"]), memory["raw_log_ids"]) == (run_id, ids)
     assert {(call["outcome"], call["sends"]) for call in await q.calls(run_id)} == {("answered", 1)}
+    assert [call.body["model"] for call in q.llm.calls] == ["small", "small", "strong", "small"]
     body = q.llm.calls[STAGES.index("responder")].body
     assert (body["model"], body["temperature"], body["max_completion_tokens"]) == ("strong", 0.7, 2_000)
 
@@ -558,6 +560,32 @@ async def test_a_given_up_archivist_is_begun_again(q: Queries):
     q.worker(slots=1)
     await q.until_status(run_id, "COMPLETED", archive="STORED")
     await q.until_status(waiting, "COMPLETED", archive="STORED")
+
+
+@pytest.mark.requirement("R1.17", "R1.20")
+async def test_the_latest_20_memories_and_10_lines_of_the_user_are_read(q: Queries):
+    """Of 21 memories and 11 lines the oldest is left out, and so is all of another user."""
+    user, other = str(uuid.uuid4()), str(uuid.uuid4())
+    for owner, count in ((user, 21), (other, 1)):
+        for number in range(count):
+            run, day = uuid.uuid4(), f"'2026-01-01'::date + {number}"
+            await q.context.pool.execute(
+                "INSERT INTO lsm_storage (user_id, time_bucket_start, time_bucket_end, tags, summary, raw_log_ids, "
+                f"pipeline_run_id, ordinal, created_at) VALUES ($1, {day}, {day}, '{{}}', $2, '{{}}', $3, 0, {day})",
+                owner, f"memory {owner} {number}.", run,
+            )  # fmt: skip
+            await q.context.pool.execute(
+                "INSERT INTO raw_logs (user_id, message_type, content, pipeline_run_id, ordinal, created_at) "
+                f"VALUES ($1, 'user_query', $2, $3, 0, {day})",
+                owner, f"line {owner} {number}.", run,
+            )  # fmt: skip
+    worker = q.worker()
+    run_id = await q.ask(user=user)
+    await q.request(worker, run_id)
+    await q.until_status(run_id, "COMPLETED", archive="STORED")
+    (analyzer,), (assembler,) = q.llm.seen("analyzer"), q.llm.seen("assembler")
+    assert re.findall(r"memory (\S+ \d+)\.", analyzer.user) == [f"{user} {number}" for number in range(20, 0, -1)]
+    assert re.findall(r"line (\S+ \d+)\.", assembler.user) == [f"{user} {number}" for number in range(11, 21)]
 
 
 @pytest.mark.requirement("R1.20")

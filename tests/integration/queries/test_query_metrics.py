@@ -223,6 +223,28 @@ async def test_sizes_grow_with_what_is_stored(seeds: Seeds, pool: Any) -> None:
     assert (await query_metrics.store_bytes(pool))["pipeline_runs"] == found["bytes"]
 
 
+@pytest.mark.requirement("R1.40")
+async def test_lines_and_memories_are_counted(seeds: Seeds, pool: Any) -> None:
+    """Rows and bytes of `raw_logs` and `lsm_storage`."""
+    user = uuid.uuid4()
+    for number in range(30):
+        await seeds.run(
+            "INSERT INTO raw_logs (user_id, message_type, content, pipeline_run_id, ordinal, created_at) "
+            "VALUES ($1, 'user_query', 'x', $2, 1, now())",
+            user, uuid.uuid4(),
+        )  # fmt: skip
+        if number < 20:
+            await seeds.run(
+                "INSERT INTO lsm_storage (user_id, time_bucket_start, time_bucket_end, tags, summary, raw_log_ids, "
+                "pipeline_run_id, ordinal, created_at) VALUES ($1, now(), now(), '{}', 'x', '{}', $2, 1, now())",
+                user, uuid.uuid4(),
+            )  # fmt: skip
+    await seeds.run("ANALYZE raw_logs, lsm_storage")
+    found = (await report(pool))["database"]
+    assert (found["raw_logs"]["rows_estimated"], found["lsm_storage"]["rows_estimated"]) == (30, 20)
+    assert min(found["raw_logs"]["bytes"], found["lsm_storage"]["bytes"]) > 0
+
+
 async def test_gauges_follow(seeds: Seeds, pool: Any) -> None:
     """The backlog at each sample, sizes on request; an unknown backlog is NaN, not 0."""
     monitor = Monitor(RedisLink(None), lambda: pool, lambda: 0)
