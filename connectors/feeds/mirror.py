@@ -56,7 +56,7 @@ log = get_log("mirror")
 _RECOVERY_CHANNELS_MAX = 10_000
 # Rows rewritten in one step, between two batches of events.
 _REWRITTEN_AT_ONCE = 500
-# Subscribers of a channel that are written in one step: a channel of a million costs memory for so many.
+# Subscribers of a channel that are written in one step: this bounds the memory for a channel of a million.
 _SUBSCRIBERS_AT_ONCE = 1_000
 _SWEEP_CHANNELS_MAX = 1_000
 _WATCH_SECONDS = 1.0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from confluent_kafka.admin import (
@@ -23,6 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from highwater.connectors.kafka.admin import REQUEST_SECONDS, Admin
+from highwater.streams.access import KafkaAccess
 
 # The minimum of Java's clients (RFC 7677); passwords are random, so more would only cost time.
 _ITERATIONS = 4_096
@@ -97,10 +99,11 @@ def _await_login(admin: Admin, broker: str, user: str, password: str) -> None:
     """Wait until a broker knows a user. The controller answers before the brokers have read of it, ten seconds on a busy machine;
     rules were written before the passwords, so they are known too.
     """
-    login = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": user, "sasl.password": password}
-    tried = {**admin.client, **login, "bootstrap.servers": broker, "reconnect.backoff.max.ms": "200", "log_level": "0"}
+    login = KafkaAccess.of_client(admin.client)
+    login = replace(login, brokers=broker, mechanism="SCRAM-SHA-512", username=user, password=password)
+    client = {**login.librdkafka(), "reconnect.backoff.max.ms": "200", "log_level": "0"}
     with admin.asking(f"{broker} does not accept the password of {user}"):
-        AdminClient(tried).list_topics(timeout=_LOGIN_SECONDS_MAX)
+        AdminClient(client).list_topics(timeout=_LOGIN_SECONDS_MAX)
 
 
 def _bindings(user: str, rule: Rule) -> list[AclBinding]:

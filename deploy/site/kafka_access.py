@@ -44,7 +44,8 @@ letter of it again.
 def page() -> str:
     """Return the page."""
     processes = "\n".join(
-        f"| `highwater-{name}` | `highwater {' '.join(words)}` | as in the table |" for name, words in PROCESSES.items()
+        f"| `highwater-{name}` | `{' '.join(('highwater', *words))}` | as in the table |"
+        for name, words in PROCESSES.items()
     )
     head = _HEAD.format(processes=processes, names=" | ".join(PRINCIPALS), lines="---|" * len(PRINCIPALS))
     return head + "".join(f"{_row(topic)}\n" for topic in sorted(TOPICS.values(), key=lambda one: one.name))

@@ -26,8 +26,8 @@ LOOKS = frozenset({NOTHING_NEW, ONLY_BASIS_CHANGED})
 ACCOUNTED_FOR = LOOKS | {BELOW_THRESHOLD, NOT_DUE}
 # The outcome of a request that the machine failed, not the user: it counts for no cooldown, and another one follows.
 DELAYED = "delayed"
-# For so long a user whose request is not answered is not queued again (R0.27): a lost request blocks nobody for longer. Where
-# the queue is longer than that, the next request finds nothing left to do.
+# How long a user whose request is not answered is not queued again (R0.27), so how long a lost request blocks its user. If the
+# queue is longer than that, the next request finds nothing left to do.
 REQUEST_DEADLINE_MS = 300_000
 # A rebuild that was taken is waited for as long as four may take on an idle machine; its user is locked meanwhile.
 _DEADLINE_REBUILDS = 4

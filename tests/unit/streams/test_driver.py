@@ -94,6 +94,19 @@ async def test_a_tick_asks_for_a_user_once():
     assert [request["planned_at"] for request in driver.sent(REQUESTED)] == [NOON, NOON + MINUTE]
 
 
+@pytest.mark.requirement("R0.27")
+async def test_a_lost_request_is_repeated_after_300_seconds():
+    """A request that nothing answers, such as one that the log lost, blocks its user no longer, and no shorter."""
+    driver = Driver("users", policy=make_policy({"free": PlanPolicy(3, 3_600, 86_400, 0)}))
+    await driver.tick(NOON)
+    await driver.publish(CHANGED, changed())
+    await with_novelty(driver, 5)
+    await driver.tick(NOON + 299_000)
+    assert [request["planned_at"] for request in driver.sent(REQUESTED)] == [NOON]
+    await driver.tick(NOON + 300_000)
+    assert [request["planned_at"] for request in driver.sent(REQUESTED)] == [NOON, NOON + 300_000]
+
+
 @pytest.mark.parametrize(("late_ms", "asked_at"), [(FRESH_MS_MAX, [NOON]), (FRESH_MS_MAX + 1, [])])
 async def test_a_tick_that_is_old_judges_nobody(late_ms: int, asked_at: list[int]):
     """After a pause of the worker its last tick is old: a cooldown that began then would be over too early."""
