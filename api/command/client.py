@@ -140,7 +140,7 @@ def check(answer: httpx2.Response) -> None:
     """
     import httpx2
 
-    if answer.status_code == httpx2.codes.UNPROCESSABLE_ENTITY:
+    if answer.status_code == httpx2.codes.UNPROCESSABLE_CONTENT:
         raise click.UsageError(detail_of(answer), click.get_current_context())
     if not answer.is_success:
         raise CommandFailedError(f"the API answered {answer.status_code}: {detail_of(answer)}")

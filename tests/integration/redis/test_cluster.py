@@ -123,7 +123,7 @@ async def jobs(link: RedisLink, context: ProcessContext) -> None:
     assert await anext(wakes) is None
     jobs = [new_id() for _ in range(8)]
     await materialize(progress, [one for job in jobs for one in (*steps(job, 1, 9), checkpoint(job))])
-    woken = {await anext(wakes) for _ in jobs}
+    woken = {await anext(wakes) for _ in range(9 * len(jobs))}  # a message for each step
     await wakes.aclose()
     assert woken == set(jobs)
     read = await streams.read([(job, 2) for job in jobs])
