@@ -436,10 +436,10 @@ def test_a_request_without_answer_is_repeated_after_its_deadline(worker: Worker,
     subscribed(kafka, worker, user, "a", plan="eager")
     kafka.novelty(user, a=3)
     clustered(worker, kafka, user)
-    worker.move_clock(390)  # the deadline is four times the 100 s of a rebuild
+    worker.move_clock(280)  # the deadline is after 300 s
     worker.after_ticks(6)
     assert len(kafka.requests(user)) == 1
-    worker.move_clock(15)
+    worker.move_clock(30)
     the(lambda: kafka.requests(user), 2)
 
 
