@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from highwater.api.core.auth import Principal
 from highwater.api.core.errors import BadRequestError
 from highwater.api.core.places import Places
+from highwater.api.core.protocol import Limits
 from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.blobs import Spooled
 from highwater.streams.clock import monotonic_seconds
@@ -24,7 +25,7 @@ from highwater.streams.clock import monotonic_seconds
 UPLOADS_MAX = 16
 # A client that sends nothing for this long has gone, or sends more slowly on average than any line does: its place is needed.
 SILENCE_SECONDS_MAX = 30.0
-BYTES_PER_SECOND_MIN = 8_000
+BYTES_PER_SECOND_MIN = Limits().body_bytes_per_second_min
 
 
 class Uploads:
