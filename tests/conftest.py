@@ -102,19 +102,21 @@ async def _init(settings: Settings) -> None:
     await Registry(settings.registry_access()).register(TOPICS.values())
 
 
-# What is running for the session, by fixture, and the last test that uses each. A product that ticks takes a third of the
-# machine from the tests that come after it, so what nobody needs any more is ended before the end of the session.
+# What is running for the session, by fixture, and the test after which each has no user. A product that ticks takes a third
+# of the machine from the tests that come after it, so what nobody needs any more is ended before the end of the session.
 RUNNING: dict[str, contextlib.ExitStack] = {}
 _LAST_USER: dict[str, str] = {}
 _ENDED_EARLY = ("product", "scripted", "own_stack", "stack")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Note the last test."""
+    """Note the last test of the last file that uses each: fixtures of a file use it until the file has ended."""
+    last_of_file: dict[Path, str] = {}
+    file_of: dict[str, Path] = {}
     for item in session.items:
-        for name in _ENDED_EARLY:
-            if name in getattr(item, "fixturenames", ()):
-                _LAST_USER[name] = item.nodeid
+        last_of_file[item.path] = item.nodeid
+        file_of |= dict.fromkeys(set(_ENDED_EARLY).intersection(getattr(item, "fixturenames", ())), item.path)
+    _LAST_USER.update({name: last_of_file[path] for name, path in file_of.items()})
 
 
 @pytest.hookimpl(trylast=True)

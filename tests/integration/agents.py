@@ -23,6 +23,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import caused_by
 from highwater.schemas.topics import PARTITIONS, TOPICS, all_topics
 from tests.integration.connecting import free_port
 from tests.integration.copies import Copies, Copy
@@ -238,6 +239,20 @@ class Worker:
         """Wait until every agent has applied this many more ticks in every partition, more or less."""
         goal = self.metric("highwater_ticks_total") + AGENTS * PARTITIONS * count
         until(lambda: self.metric("highwater_ticks_total") >= goal, f"{count} ticks")
+
+    def until_committed(self, *answers: Answer) -> None:
+        """Wait until what caused each decision is committed: from then on no restart repeats it, whatever state is lost."""
+        causes = [cause for answer in answers if (cause := caused_by(answer.headers)) is not None]
+        assert len(causes) == len(answers) > 0
+        with contextlib.closing(Consumer({"bootstrap.servers": self.kafka, "group.id": self.app_id})) as reader:
+            places = [TopicPartition(cause.topic, cause.partition) for cause in causes]
+            until(
+                lambda: all(
+                    place.offset > cause.offset
+                    for place, cause in zip(reader.committed(places, timeout=10), causes, strict=True)
+                ),
+                "all is committed",
+            )
 
     def now(self) -> int:
         """The product's time of this worker."""

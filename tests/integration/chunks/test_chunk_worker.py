@@ -82,6 +82,7 @@ def test_ingests_are_decided_once_through_kills(worker: Worker, kafka: Kafka):
     assert (complete["marks_orphans"], complete["seen"], complete["expected"]) == (True, 10, 10)
     worker.move_clock(240)
     until(lambda: len(outcomes(kafka)) >= 3, "the third is given up")
+    worker.until_committed(*kafka.answers(INGEST_DECIDED, None))
     rest(worker, loses_state=True)
     worker.after_ticks(3)
     assert outcomes(kafka) == [*ended, ("c.md", 3, "abandoned")]

@@ -165,7 +165,7 @@ def test_killed_and_robbed_of_its_state_it_forgets_nothing(worker: Worker, kafka
     kickoff = worker.now() + 10 * MINUTE
     tell(kafka, season, "m1", kickoff)
     until(lambda: kafka.answers(PREWARM, season), "a prewarm")
-    worker.after_ticks(2)
+    worker.until_committed(*kafka.answers(PREWARM, season))
     worker.end(signal.SIGKILL)
     worker.lose_state()
     worker.start()
@@ -173,7 +173,7 @@ def test_killed_and_robbed_of_its_state_it_forgets_nothing(worker: Worker, kafka
     assert len(kafka.answers(PREWARM, season)) == 1
     worker.move_clock(6 * 3_600)
     until(lambda: dropped(kafka, season), "the end of the live page")
-    worker.after_ticks(2)
+    worker.until_committed(*refreshes(kafka, season, "match-over"))
     worker.end(signal.SIGKILL)
     worker.lose_state()
     worker.start()

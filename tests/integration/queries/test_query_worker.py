@@ -112,7 +112,7 @@ def test_killed_and_robbed_of_its_state_it_keeps_the_order(worker: Worker, kafka
     until(lambda: places(kafka, user) == [1], "the first run is requested")
     archived(kafka, user, 1)
     until(lambda: places(kafka, user) == [1, 2], "two runs are requested")
-    worker.after_ticks(2)
+    worker.until_committed(*requests(kafka, user))
     worker.end(signal.SIGKILL)
     worker.lose_state()
     stage(kafka, user, 3, "FAILED", 2, waiting=False)

@@ -22,7 +22,7 @@ from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.models.embedding_calls import CountedEmbedder
 from highwater.connectors.models.embeddings import BuiltInEmbedder
 from highwater.connectors.pages.regeneration import RegenerationLocks
-from highwater.connectors.redis.client import ask_once
+from highwater.connectors.redis.client import CONNECTIONS_MAX, ask_once
 from highwater.connectors.redis.keys import DIRTY_CHANNELS, DOCUMENT, REVOKED_AT, key
 from highwater.connectors.redis.link import RedisAwayError, RedisLink, open_redis
 from highwater.connectors.redis.resource_cache import Head, ResourceCache
@@ -200,8 +200,9 @@ async def test_everything_works_on_a_cluster(cluster: SixNodes, link: RedisLink,
 
 async def test_more_callers_than_connections_wait_for_their_turn(link: RedisLink):
     """A node refuses callers without a connection; here none is refused, and Redis does not count as unavailable."""
-    found = await asyncio.gather(*(link.run(link.require().incr(f"turn:{n % 40}")) for n in range(400)))
-    assert sorted(found) == sorted([*range(1, 11)] * 40)
+    count = 8 * CONNECTIONS_MAX
+    found = await asyncio.gather(*(link.run(link.require().incr("turns")) for _ in range(count)))
+    assert sorted(found) == [*range(1, count + 1)]
     assert link.is_up
 
 

@@ -121,7 +121,7 @@ def test_killed_and_robbed_of_its_state_it_decides_the_same(
     kafka.novelty(user, a=3)
     kafka.advanced(user, 7)
     the(lambda: kafka.dirty(user), 1)
-    worker.after_ticks(2)
+    worker.until_committed(*kafka.requests(user), *kafka.dirty(user))
     assert worker.end(signal.SIGKILL) == -signal.SIGKILL
     worker.lose_state()
     worker.start()
@@ -143,7 +143,7 @@ def test_killed_while_it_restores_it_continues_and_decides_the_same(
     kafka.finished(*clustered(worker, kafka, user), last_clustered_at=worker.now())
     kafka.advanced(user, 7)
     the(lambda: kafka.dirty(user), 1)
-    worker.after_ticks(2)
+    worker.until_committed(*kafka.requests(user), *kafka.dirty(user))
     worker.end(signal.SIGKILL)
     worker.lose_state()
     kafka.fill_heads(worker.app_id, 20_000)
