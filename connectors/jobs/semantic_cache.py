@@ -111,16 +111,13 @@ class SemanticCache:
         for place in nearest(vector, [row["embedding"] for row in rows])[:_CANDIDATES_MAX]:
             name = key(SEMANTIC_CACHE_ENTRY, hash=rows[place]["hash"])
             answered = await self._link.run(self._link.require().hget(name, "original_query"))
-            if answered is None or not self._asks_the_same(query.query, answered.decode()):
+            if answered is None or not may_share_answer(query.query, answered.decode()):
                 continue
             response = await self._link.run(self._link.require().eval(_HIT, 1, name))
             if response is not None:
                 found: dict[str, Any] = orjson.loads(response)
                 return found
         return None
-
-    def _asks_the_same(self, question: str, answered: str) -> bool:
-        return may_share_answer(question, answered, by_meaning=self._embedder.is_of_meaning)
 
     async def _store(
         self, query: Lookup, response: dict[str, Any], tokens_saved: int, provider: str, now_ms: int

@@ -32,7 +32,6 @@ class CountedEmbedder:
         self._prices = prices
         self._clock = clock
         self.basis_id = embedder.basis_id
-        self.is_of_meaning = embedder.is_of_meaning
 
     async def embed(self, text: str, work: Work) -> bytes:
         """Return the vector of a text, after storing its cost.

@@ -34,7 +34,6 @@ class RemoteEmbedder:
 
     # It computes while the next texts are read and the last vectors are stored.
     calls_at_once = 4
-    is_of_meaning = True
     is_paid = True
 
     def __init__(self, url: str, key: str | None, *, model: str, dimensions: int) -> None:

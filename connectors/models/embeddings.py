@@ -21,13 +21,11 @@ class Embedder(Protocol):
     """Converts texts to vectors: little-endian float32 of unit length. `calls_at_once` concurrent calls make it faster,
     more do not.
 
-    `is_of_meaning`: questions with near vectors mean the same and may share an answer; otherwise only those with the
-    same words may. `is_paid`: its calls cost tokens; `model` is the name with a price.
+    `is_paid`: its calls cost tokens; `model` is the name with a price.
     """
 
     basis_id: str
     calls_at_once: int
-    is_of_meaning: bool
     is_paid: bool
     model: str
 
@@ -55,7 +53,6 @@ class BuiltInEmbedder:
     """
 
     calls_at_once = 1
-    is_of_meaning = False
     is_paid = False
 
     def __init__(self, basis: Basis = MARKED) -> None:

@@ -129,9 +129,6 @@ class LocalEmbedder:
     `in_background`: with the lowest processor priority. `is_former`: gives the vectors of former releases.
     """
 
-    # It gives "advantages" and "disadvantages" of a thing a cosine of 0.95, "increase" and "decrease" 0.953: so near
-    # that one question would get the deck about the other.
-    is_of_meaning = False
     is_paid = False
 
     def __init__(

@@ -33,14 +33,12 @@ from highwater.connectors.redis.link import RedisAwayError
 from highwater.connectors.redis.resource_cache import TRUSTED_MS, Head, ResourceCache
 from highwater.schemas.codec import Codec
 from highwater.streams.clock import Clock, monotonic_seconds
-from highwater.streams.pages.kinds import Resource
+from highwater.streams.pages.kinds import Resource, kept_seconds
 from highwater.streams.pages.rules import PageRules
 from highwater.streams.pages.windows import Windows
 from highwater.streams.telemetry import BUMP_ACKNOWLEDGED_SECONDS, DOCUMENT_LOADS
 
 SOURCE = "/connectors/materializers/documents"
-# An entry in Redis outlasts the longest TTL and stale TTL of a document: only garbage collection.
-ENTRY_SECONDS_MAX = 8 * 86_400
 # How long Redis refuses versions older than an announced one: longer than any reader may still hold one.
 ANNOUNCED_SECONDS = 30
 # How many documents of a family are rebuilt with the requested one; the rest (each page of a rating that anybody ever
@@ -284,7 +282,7 @@ class DocumentMaker:
                     head = stamped(self.rules, resource, document.head, windows, now_ms)
                     payload, is_impersonal = compress(document.payload), resource.kind.is_impersonal
                     await self._cache.carry(
-                        key, head, payload, ttl_seconds=ENTRY_SECONDS_MAX, is_impersonal=is_impersonal
+                        key, head, payload, ttl_seconds=kept_seconds(resource.kind), is_impersonal=is_impersonal
                     )
                 elif document is None and key in erased:
                     await self._cache.forget(key)

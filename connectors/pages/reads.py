@@ -18,20 +18,14 @@ import asyncpg
 from highwater.connectors.pages import rows as documents
 from highwater.connectors.pages.copies import COPIES_MAX, IDENTITY, Copies, compress, decompress
 from highwater.connectors.pages.leases import CopyLease
-from highwater.connectors.pages.maker import (
-    ENTRY_SECONDS_MAX,
-    BuildRequest,
-    DocumentMaker,
-    stamped,
-    windows_in,
-)
+from highwater.connectors.pages.maker import BuildRequest, DocumentMaker, Outcome, stamped, windows_in
 from highwater.connectors.pages.regeneration import RegenerationLocks
 from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.postgres.shared_reads import FollowingReads
 from highwater.connectors.redis.resource_cache import Head, ResourceCache
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.streams.clock import Clock
-from highwater.streams.pages.kinds import CacheOptions, Resource
+from highwater.streams.pages.kinds import CacheOptions, Resource, kept_seconds
 from highwater.streams.pages.refresh import Freshness, Refresh
 from highwater.streams.pages.windows import Windows
 from highwater.streams.telemetry import DOCUMENT_READS, get_log
@@ -221,7 +215,7 @@ class Documents:
                 key,
                 stored.head,
                 compress(identity),
-                ttl_seconds=ENTRY_SECONDS_MAX,
+                ttl_seconds=kept_seconds(found.kind),
                 is_impersonal=found.kind.is_impersonal,
             )
             if stored.head.version != head.version:
@@ -266,9 +260,8 @@ class Documents:
             if found_head is not None:
                 self._copies.put(key, found_head)
                 windows = {} if self._windows is None else self._windows[1]
-                await self._cache.put(
-                    key, stamped(self._rules, found, found_head, windows, asked_ms), ttl_seconds=ENTRY_SECONDS_MAX
-                )
+                stamp = stamped(self._rules, found, found_head, windows, asked_ms)
+                await self._cache.put(key, stamp, ttl_seconds=kept_seconds(found.kind))
             return found_head
 
         DOCUMENT_READS.labels(found.kind.name, "postgres").inc()
@@ -335,8 +328,17 @@ class Documents:
             await self._maker.tell(self._pool(), told)
         for one in made:
             if one.head is not None and not one.outcome.is_to_be_told:
+                kind = one.resource.kind
                 head = stamped(self._rules, one.resource, one.head, windows, self._clock())
-                await self._cache.put(one.resource.key, head, ttl_seconds=ENTRY_SECONDS_MAX)
+                # The head alone keeps the payload of the same version that Redis has; of a first one it has none.
+                payload = one.payload if one.outcome is Outcome.FIRST else None
+                await self._cache.put(
+                    one.resource.key,
+                    head,
+                    None if payload is None else compress(payload),
+                    ttl_seconds=kept_seconds(kind),
+                    is_impersonal=kind.is_impersonal,
+                )
         first = made[0].head
         if first is None:
             raise NoSuchDocumentError(

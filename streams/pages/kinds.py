@@ -106,3 +106,9 @@ def resolve_cache_options(kind: Kind, *, is_window_active: bool) -> CacheOptions
     if stale is None:
         stale = min(int(ttl * STALE_SHARE_OUTSIDE), STALE_SECONDS_OUTSIDE_MAX)
     return CacheOptions(ttl, stale, LOCK_SECONDS)
+
+
+def kept_seconds(kind: Kind) -> int:
+    """Return how long after its build a document of this kind can be served at most: a cache need not hold it longer (R4.13)."""
+    both = (resolve_cache_options(kind, is_window_active=active) for active in (False, True))
+    return max(one.ttl_seconds + one.stale_while_revalidate_seconds for one in both)

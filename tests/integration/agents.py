@@ -241,7 +241,7 @@ class Worker:
         until(lambda: self.metric("highwater_ticks_total") >= goal, f"{count} ticks")
 
     def until_committed(self, *answers: Answer) -> None:
-        """Wait until what caused each decision is committed: from then on no restart repeats it, whatever state is lost."""
+        """Wait until what caused each decision is committed: from then on no restart repeats it, even one without state."""
         causes = [cause for answer in answers if (cause := caused_by(answer.headers)) is not None]
         assert len(causes) == len(answers) > 0
         with contextlib.closing(Consumer({"bootstrap.servers": self.kafka, "group.id": self.app_id})) as reader:

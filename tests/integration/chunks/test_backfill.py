@@ -38,7 +38,6 @@ class Scripted:
 
     basis_id: str = "scripted@4"
     calls_at_once: int = 1
-    is_of_meaning: bool = True
     length: int = LENGTH
     asked: list[list[str]] = field(default_factory=list)
     refused: str = "\0"

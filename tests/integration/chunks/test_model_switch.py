@@ -54,7 +54,7 @@ class Gated:
     calls_at_once = 1
 
     def __init__(self, made_by: Any, before_waiting: int) -> None:
-        self.made_by, self.basis_id, self.is_of_meaning = made_by, made_by.basis_id, made_by.is_of_meaning
+        self.made_by, self.basis_id = made_by, made_by.basis_id
         self.left, self.gate = before_waiting, asyncio.Event()
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
@@ -209,7 +209,7 @@ async def test_what_is_begun_and_given_up(seeds, context):
 class Backwards:
     """An embedder of another model: vectors of texts read from their ends."""
 
-    calls_at_once, basis_id, is_of_meaning = 1, "next@384", False
+    calls_at_once, basis_id = 1, "next@384"
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
         """Vectors in order."""

@@ -25,7 +25,7 @@ MODEL, LENGTH = "scripted@4", 4
 class Counting:
     """An embedder whose vectors depend on the letters of their texts; it remembers the requested texts."""
 
-    basis_id, calls_at_once, is_of_meaning = MODEL, 1, True
+    basis_id, calls_at_once = MODEL, 1
 
     def __init__(self) -> None:
         self.texts: list[str] = []

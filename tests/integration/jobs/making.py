@@ -50,7 +50,6 @@ class ScriptedEmbedder:
     basis_id = model = "scripted@8"
     is_paid = True
     calls_at_once = 1
-    is_of_meaning = True
 
     def __init__(self) -> None:
         self.calls = self.tokens = 0

@@ -647,7 +647,7 @@ async def made(j: Jobs, query: str, **more: object) -> dict[str, object]:
 async def cached(j: Jobs) -> AsyncIterator[Jobs]:
     """A worker with a cache, and a deck in it."""
     j.worker(has_cache=True)
-    j.embedder.cosines = {"KRaft briefly": 0.96, "KRaft exactly": 0.9500001, "KRaft at length": 0.94}
+    j.embedder.cosines = {"Explain KRaft": 0.96, "Describe KRaft": 0.9500001, "What is KRaft?": 0.94}
     await made(j, "KRaft")
     yield j
     await _entries(j, is_deleted=True)
@@ -673,10 +673,10 @@ async def test_a_query_like_one_before_asks_nobody(cached: Jobs):
     (name,) = [row["hash"] for row in await cached.context.pool.fetch("SELECT hash FROM semantic_vectors")]
     assert 86_000 < await client.ttl(f"semantic_cache:{name}") <= 86_400
     await client.expire(f"semantic_cache:{name}", 1_000)
-    row = await made(cached, "KRaft briefly")
+    row = await made(cached, "Explain KRaft")
     assert (row["calls"], row["tokens"], row["cost_cents"], row["steps_done"]) == (0, 0, 0, 2)
     assert row["deck"]["slides"] == json.loads(entry[b"response"])["slides"]  # type: ignore[index]
-    assert row["deck"]["title"] == "KRaft briefly"  # type: ignore[index]
+    assert row["deck"]["title"] == "Explain KRaft"  # type: ignore[index]
     assert (await _entries(cached))[0][b"hit_count"] == b"1"
     assert await client.ttl(f"semantic_cache:{name}") <= 1_000
     assert [(one["presentations"], one["tokens"]) for one in await cached.events(USAGE_RECORDED)] == [(1, 360), (0, 0)]
@@ -687,7 +687,7 @@ async def test_a_query_like_one_before_asks_nobody(cached: Jobs):
 @pytest.mark.parametrize(
     "more",
     [
-        pytest.param({"query": "KRaft at length"}, id="0.94"),
+        pytest.param({"query": "What is KRaft?"}, id="0.94"),
         pytest.param({"query": "KRaft 4.1"}, id="another number at the same place"),
         pytest.param({"query": "No KRaft"}, id="the opposite at the same place"),
         pytest.param({"cache": False}, id="asked for anew"),
@@ -708,7 +708,7 @@ async def test_a_miss_asks_the_model(cached: Jobs, more: dict[str, object]):
 async def test_vectors_of_the_cache_are_paid(cached: Jobs):
     """A reused deck costs its question's vector; a regenerated one also that of its entry, after its end."""
     cached.embedder.tokens = 1_000
-    row = await made(cached, "KRaft briefly")
+    row = await made(cached, "Explain KRaft")
     assert (row["tokens"], row["calls"]) == (1_000, 0)
     row = await made(cached, "No KRaft")
     told = [one["tokens"] for one in await cached.events(USAGE_RECORDED)]
@@ -726,7 +726,7 @@ async def test_an_entry_that_is_gone_is_a_miss(cached: Jobs):
 @pytest.mark.requirement("R2.25")
 async def test_exactly_095_is_a_hit(cached: Jobs):
     """R2.25: at 0.95 or above."""
-    assert (await made(cached, "KRaft exactly"))["calls"] == 0
+    assert (await made(cached, "Describe KRaft"))["calls"] == 0
 
 
 async def test_without_redis_decks_are_made_all_the_same(cached: Jobs):

@@ -11,20 +11,20 @@ import asyncpg
 import pytest
 from redis.asyncio import Redis
 
-from highwater.connectors.pages.copies import IDENTITY, Copies
+from highwater.connectors.pages.copies import IDENTITY, Copies, compress
 from highwater.connectors.pages.leases import HELD_SECONDS, LEASE_SECONDS, CopyLease
 from highwater.connectors.pages.maker import BuildRequest, DocumentMaker, Outcome
 from highwater.connectors.pages.reads import DocumentPendingError, Documents, NoSuchDocumentError
 from highwater.connectors.pages.regeneration import RegenerationLocks
 from highwater.connectors.pages.versions import bump, next_version
 from highwater.connectors.postgres.pool import open_pool, transaction
-from highwater.connectors.redis.keys import DOCUMENT
+from highwater.connectors.redis.keys import DOCUMENT, RESOURCE_VERSION, resource_key
 from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.connectors.redis.resource_cache import TRUSTED_MS, ResourceCache
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import fresh_id, monotonic_seconds
 from highwater.streams.league.resources import LEAGUE_RULES, resource
-from highwater.streams.pages.kinds import Resource
+from highwater.streams.pages.kinds import Resource, kept_seconds
 from highwater.streams.pages.refresh import Freshness
 from tests.integration.connecting import until
 from tests.integration.databases import address_of, own_database
@@ -368,6 +368,18 @@ async def test_two_hundred_readers_of_an_expired_document_load_it_once(world: Wo
 
         await until(is_fresh, "it was made anew")
         assert world.facts.loads - loads == 1
+
+
+async def test_redis_has_the_first_version_at_once_and_each_for_as_long_as_its_kind_says(world: World) -> None:
+    """Another process finds the payload there without asking PostgreSQL; no copy stays after it can be served."""
+    async with world.side() as side:
+        for page in (ADS, TABLE):
+            head = (await side.documents.read(page)).head
+            assert await world.link.client.get(page.key) == b"%d\n" % head.version + compress(b"one")
+            for key in (page.key, resource_key(RESOURCE_VERSION, page.key, is_cluster=False)):
+                assert 0 <= kept_seconds(page.kind) - await world.link.client.ttl(key) <= 5
+    # R4.21, R4.13: ten minutes and four times that, as in a window; a week and an hour, as outside.
+    assert (kept_seconds(ADS.kind), kept_seconds(TABLE.kind)) == (5 * 600, 7 * 86_400 + 3_600)
 
 
 @pytest.mark.requirement("R4.29")

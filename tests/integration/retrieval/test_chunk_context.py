@@ -37,7 +37,6 @@ class Scripted:
     basis_id = model = "scripted@2"
     is_paid = True
     calls_at_once = 1
-    is_of_meaning = True
     is_away = False
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
