@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from highwater.schemas.chunks import IngestDecided, IngestProgressed
 from highwater.streams.chunks.states import Outcome
-from highwater.streams.versioned_rows import decode_facts, encode_facts
+from highwater.streams.versioned_rows import RowForm
 
 _HOUR_MS = 3_600_000
 # An ingest without progress for this long is abandoned. The slowest source, which may be rate-limited per hour, reports
@@ -21,7 +21,6 @@ _HOUR_MS = 3_600_000
 ABANDONED_MS = 6 * _HOUR_MS
 # A row is kept this long after its decision, so that a restarted worker does not decide repeated events again.
 KEPT_MS = 24 * _HOUR_MS
-_ROW_VERSION = 1
 _SEPARATOR = b"\0"
 
 
@@ -217,12 +216,12 @@ def decided_event(row: Ingest, decision: Decision, now_ms: int) -> IngestDecided
     }
 
 
-_FIELDS = tuple(field.name for field in fields(Ingest))
+_FORM = RowForm(1, tuple(field.name for field in fields(Ingest)))
 
 
 def encode_row(row: Ingest) -> bytes:
-    """Return the row as JSON, with the version of its form first."""
-    return encode_facts(_ROW_VERSION, [getattr(row, name) for name in _FIELDS])
+    """Return the row as JSON."""
+    return _FORM.encode([getattr(row, name) for name in _FORM.names])
 
 
 def decode_row(data: bytes | None) -> Ingest | None:
@@ -231,4 +230,4 @@ def decode_row(data: bytes | None) -> Ingest | None:
     Raises:
         ValueError: the row has an unknown form.
     """
-    return None if data is None else Ingest(*decode_facts(data, _ROW_VERSION))
+    return None if data is None else Ingest(*_FORM.decode(data))

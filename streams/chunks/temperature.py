@@ -15,7 +15,7 @@ from highwater.streams.checks import check_time
 from highwater.streams.chunks.identity import check_key_part
 from highwater.streams.chunks.passports import Passport
 from highwater.streams.chunks.states import Temperature
-from highwater.streams.versioned_rows import decode_facts, encode_facts
+from highwater.streams.versioned_rows import RowForm
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -24,7 +24,7 @@ WINDOW_DAYS = 7
 _DAYS_KEPT = WINDOW_DAYS + 2
 # More than any process answers between two reports; beyond it a sum would exceed a bigint.
 _QUERIES_MAX = 10**12
-_ROW_VERSION = 1
+_FORM = RowForm(1, ("ns", "days", "partition", "offset", "looked_ms", "is_hot", "queries_per_day", "told_ms"))
 # A hot namespace's index is rebuilt when a fifth of it is holes, another's when half of it is: a build of 100,000
 # vectors takes half a minute of a core, which is not worth it for a rarely searched one.
 DENSITY_MIN_HOT, DENSITY_MIN = 0.8, 0.5
@@ -181,9 +181,8 @@ def is_sweep_due(last_now_ms: int, now_ms: int) -> bool:
 
 
 def encode_row(row: NamespaceSearches) -> bytes:
-    """Return the row as JSON, with the version of its form first."""
-    told = [row.is_hot, row.queries_per_day, row.told_ms]
-    return encode_facts(_ROW_VERSION, [row.ns, row.days, row.partition, row.offset, row.looked_ms, *told])
+    """Return the row as JSON."""
+    return _FORM.encode([getattr(row, name) for name in _FORM.names])
 
 
 def decode_row(data: bytes | None) -> NamespaceSearches | None:
@@ -194,5 +193,5 @@ def decode_row(data: bytes | None) -> NamespaceSearches | None:
     """
     if data is None:
         return None
-    ns, days, *rest = decode_facts(data, _ROW_VERSION)
+    ns, days, *rest = _FORM.decode(data)
     return NamespaceSearches(ns, tuple((day, queries) for day, queries in days), *rest)

@@ -10,6 +10,11 @@ from dataclasses import dataclass
 
 import orjson
 
+from highwater.streams.versioned_rows import pack, unpack
+
+# Of the facts of a row, which has no version.
+_NAMES = ("current_seq", "dirty_since", "retractions")
+
 
 @dataclass(slots=True)
 class Channel:
@@ -48,9 +53,9 @@ def tick_quota(cap: int, partitions: int, partition: int, tick_number: int) -> i
 
 def encode_channel(channel: Channel) -> bytes:
     """Return the row as JSON."""
-    return orjson.dumps([channel.head, channel.dirty_since, channel.retractions])
+    return orjson.dumps(pack(_NAMES, (channel.head, channel.dirty_since, channel.retractions)))
 
 
 def decode_channel(row: bytes | None) -> Channel:
     """Return the channel in a row, also in one from before retractions were counted; a new one without a row."""
-    return Channel() if row is None else Channel(*orjson.loads(row))
+    return Channel() if row is None else Channel(*unpack(_NAMES, orjson.loads(row)))

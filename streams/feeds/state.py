@@ -11,22 +11,16 @@ third of the records that three tables would need.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
-
-import orjson
 
 from highwater.schemas.feeds import RebuildFinished, UserChanged
 from highwater.schemas.positions import parse_position
 from highwater.streams.feeds.policy import FALLBACK_PLAN
 from highwater.streams.feeds.rules import DELAYED, Trigger
+from highwater.streams.versioned_rows import RowForm, pack, unpack
 
 # How long a row without a live user is kept: an erasure's mark, or heads that came before the user did. Redelivery
 # spans seconds; a day also covers an operator who resets a consumer and replays its morning.
 FORGET_AFTER_MS = 86_400_000
-
-_ROW_VERSION = 3
-# Version 2 had no retractions, and no set of accounted channels: its fields are the first of each list.
-_ROW_VERSION_BEFORE = 2
 
 
 @dataclass(slots=True)
@@ -188,15 +182,18 @@ def apply_requested(user: User, trigger: Trigger, *, offset: int, now: int, dead
 
 
 def encode_user(user: User) -> bytes:
-    """Return the row as JSON: a list, since names would be most of the bytes of a changelog record."""
+    """Return the row as JSON."""
     channels = {
-        channel_id: [
-            view.head, view.hwm, view.revision, int(view.is_subscribed), view.retractions, view.retractions_hwm,
-            view.shown_offset,
-        ]
+        channel_id: pack(
+            _VIEW_NAMES,
+            (
+                view.head, view.hwm, view.revision, int(view.is_subscribed), view.retractions, view.retractions_hwm,
+                view.shown_offset,
+            ),
+        )
         for channel_id, view in user.channels.items()
     }  # fmt: skip
-    return orjson.dumps([_ROW_VERSION, channels, *(getattr(user, name) for name in _PLAIN_FIELDS)])
+    return _FORM.encode([channels, *(getattr(user, name) for name in _PLAIN_NAMES)])
 
 
 def decode_user(row: bytes | None) -> User:
@@ -207,18 +204,18 @@ def decode_user(row: bytes | None) -> User:
     """
     if row is None:
         return User()
-    version, channels, *plain = orjson.loads(row)
-    if version not in (_ROW_VERSION, _ROW_VERSION_BEFORE):
-        raise ValueError(f"a user row of version {version} cannot be read; this program reads {_ROW_VERSION}")
-    views = {
-        key: ChannelView(head, hwm, revision, bool(on), *rest)
-        for key, (head, hwm, revision, on, *rest) in channels.items()
-    }
-    values: dict[str, Any] = dict(zip(_PLAIN_FIELDS, plain, strict=version == _ROW_VERSION))
-    return User(channels=views, **values)
+    channels, *plain = _FORM.decode(row)
+    views = {}
+    for channel_id, found in channels.items():
+        head, hwm, revision, is_subscribed, *rest = unpack(_VIEW_NAMES, found)
+        views[channel_id] = ChannelView(head, hwm, revision, bool(is_subscribed), *rest)
+    return User(channels=views, **dict(zip(_PLAIN_NAMES, plain, strict=False)))
 
 
-_PLAIN_FIELDS = tuple(name for name in User.__dataclass_fields__ if name != "channels")
+_VIEW_NAMES = ("current_seq", *(name for name in ChannelView.__dataclass_fields__ if name != "head"))
+_PLAIN_NAMES = tuple(name for name in User.__dataclass_fields__ if name != "channels")
+# Version 2 had no retractions, and no set of accounted channels: its fields are the first of each list.
+_FORM = RowForm(3, ("channels", *_PLAIN_NAMES), oldest=2, facts_min=len(_PLAIN_NAMES))
 
 
 def _subscribe(user: User, channel_id: str, revision: int, *, is_subscribed: bool) -> None:

@@ -15,7 +15,7 @@ from typing import Literal
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.jobs import UsageFlushed, UsageRecorded
 from highwater.streams.checks import check_id
-from highwater.streams.versioned_rows import decode_facts, encode_facts
+from highwater.streams.versioned_rows import RowForm
 
 # Totals reach PostgreSQL every quarter of an hour by the product's clock in UTC: a lost Redis costs at most that (R2.37).
 FLUSH_MS = 15 * 60 * 1000
@@ -32,7 +32,7 @@ _AMOUNTS: tuple[Literal["presentations", "slides", "tokens", "cost_cents"], ...]
     "tokens",
     "cost_cents",
 )
-_ROW_VERSION = 1
+_FORM = RowForm(1, ("organization_id", "period", "upto_seq", "ahead", *_AMOUNTS, "since_ms"))
 _SEPARATOR = b"\0"
 
 
@@ -190,10 +190,8 @@ def flushed(row: Totals) -> Totals:
 
 
 def encode_row(row: Totals) -> bytes:
-    """Return the row as JSON, preceded by its format version."""
-    amounts = [row.presentations, row.slides, row.tokens, row.cost_cents]
-    places = [row.organization_id, row.period, row.upto_seq, row.ahead]
-    return encode_facts(_ROW_VERSION, [*places, *amounts, row.since_ms])
+    """Return the row as JSON."""
+    return _FORM.encode([getattr(row, name) for name in _FORM.names])
 
 
 def decode_row(data: bytes | None) -> Totals | None:
@@ -204,5 +202,5 @@ def decode_row(data: bytes | None) -> Totals | None:
     """
     if data is None:
         return None
-    organization_id, period, upto_seq, ahead, *rest = decode_facts(data, _ROW_VERSION)
+    organization_id, period, upto_seq, ahead, *rest = _FORM.decode(data)
     return Totals(organization_id, period, upto_seq, tuple(ahead), *rest)

@@ -11,7 +11,7 @@ start of the newest match window it was prewarmed for. No id or season contains 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 from highwater.schemas.errors import InvalidEventError
@@ -25,9 +25,8 @@ from highwater.streams.league.windows import (
     maybe_prewarm_public_league_caches,
 )
 from highwater.streams.pages.windows import Window
-from highwater.streams.versioned_rows import decode_facts, encode_facts
+from highwater.streams.versioned_rows import RowForm
 
-_ROW_VERSION = 1
 _SEPARATOR = b"\0"
 
 
@@ -143,10 +142,13 @@ def with_end_reported(row: Row, options: WindowOptions) -> Row:
     return replace(row, over_told_ms=live_ends_ms(row, options))
 
 
+_FORM = RowForm(1, tuple(field.name for field in fields(Row)))
+_SEASON_FORM = RowForm(1, ("prewarmed_ms",))
+
+
 def encode_row(row: Row) -> bytes:
-    """Return the row as JSON, with the version of its form first."""
-    facts = [row.season, row.match_id, row.revision, row.kickoff_ms, row.status, row.state, row.home, row.away]
-    return encode_facts(_ROW_VERSION, [*facts, row.finalized_ms, row.over_told_ms])
+    """Return the row as JSON."""
+    return _FORM.encode([getattr(row, name) for name in _FORM.names])
 
 
 def decode_row(data: bytes | None) -> Row | None:
@@ -157,7 +159,7 @@ def decode_row(data: bytes | None) -> Row | None:
     """
     if data is None:
         return None
-    facts = decode_facts(data, _ROW_VERSION)
+    facts = _FORM.decode(data)
     season, match_id, revision, kickoff_ms, status, state, home, away, finalized_ms, over_told_ms = facts
     return Row(
         season, match_id, revision, kickoff_ms, Status(status), State(state), home, away, finalized_ms, over_told_ms
@@ -166,7 +168,7 @@ def decode_row(data: bytes | None) -> Row | None:
 
 def encode_season(prewarmed_ms: int) -> bytes:
     """Return the row of a season: the start of the newest window it was prewarmed for."""
-    return encode_facts(_ROW_VERSION, [prewarmed_ms])
+    return _SEASON_FORM.encode([prewarmed_ms])
 
 
 def decode_season(data: bytes | None) -> int | None:
@@ -175,4 +177,4 @@ def decode_season(data: bytes | None) -> int | None:
     Raises:
         ValueError: the row has an unknown form.
     """
-    return None if data is None else int(decode_facts(data, _ROW_VERSION)[0])
+    return None if data is None else int(_SEASON_FORM.decode(data)[0])

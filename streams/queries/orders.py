@@ -20,9 +20,8 @@ from typing import NamedTuple
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.queries import PipelineStage, RunArchived
 from highwater.streams.queries.states import ArchiveStatus, Stage, Status, stage_at
-from highwater.streams.versioned_rows import decode_facts, encode_facts
+from highwater.streams.versioned_rows import RowForm, pack, unpack
 
-_ROW_VERSION = 1
 # Waiting runs of one user: a row of 0.9 MB; a changelog accepts 8, and a worker that cannot write ends. Runs beyond
 # this number are not stored; the search for unrequested runs finds each one when it is its turn.
 QUEUE_MAX = 10_000
@@ -139,12 +138,16 @@ def _waiting_of(event: PipelineStage) -> Waiting:
     return run
 
 
+# Of a user for whom nothing waits: the released ordinal alone.
+_FORM = RowForm(1, ("released", "active", "queue"), facts_min=1)
+
+
 def encode_order(order: Order) -> bytes:
-    """Return the row as JSON, preceded by its format version; only the released ordinal if nothing waits."""
+    """Return the row as JSON; only the released ordinal if nothing waits."""
     if order.active is None and not order.queue:
-        return encode_facts(_ROW_VERSION, [order.released])
-    active = None if order.active is None else list(order.active)
-    return encode_facts(_ROW_VERSION, [order.released, active, [list(one) for one in order.queue]])
+        return _FORM.encode([order.released])
+    active = None if order.active is None else pack(Waiting._fields, list(order.active))
+    return _FORM.encode([order.released, active, [pack(Waiting._fields, list(one)) for one in order.queue]])
 
 
 def decode_order(data: bytes | None) -> Order:
@@ -155,13 +158,13 @@ def decode_order(data: bytes | None) -> Order:
     """
     if data is None:
         return Order()
-    released, *rest = decode_facts(data, _ROW_VERSION)
+    released, *rest = _FORM.decode(data)
     if not rest:
         return Order(released)
     active, queue = rest
     return Order(released, None if active is None else _run_of(active), tuple(_run_of(one) for one in queue))
 
 
-def _run_of(facts: list[object]) -> Waiting:
-    ordinal, request_id, status, revision = facts
+def _run_of(found: object) -> Waiting:
+    ordinal, request_id, status, revision = unpack(Waiting._fields, found)
     return Waiting(int(str(ordinal)), str(request_id), Status(str(status)), int(str(revision)))

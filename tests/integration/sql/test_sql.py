@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ from highwater.connectors.sql.engine import answered
 from highwater.connectors.sql.query_task import InvalidQueryError, Limits, QueryTimeoutError, Sources
 from highwater.schemas.topics import TOPICS
 from highwater.streams.access import RegistryAccess
+from highwater.streams.clock import wall_ns
+from tests import ROOT
 from tests.conftest import Stack
 from tests.integration.broker.making import COUNT as COUNT_OF_OTHERS
 from tests.integration.broker.making import TEXT, foreign_topic, schema
@@ -113,6 +116,45 @@ def test_what_conditions_exclude_is_not_read(published: Published):
     assert only(late)["scanned"] < COUNT
     never = published.sql(f"SELECT count(*) FROM {TABLE} WHERE _timestamp > now() + INTERVAL 1 DAY")
     assert (never["data"], only(never)["scanned"]) == ([[0]], 0)
+
+
+def documented(title: str) -> list[str]:
+    """The statements under a heading of docs/sql.md."""
+    section = (
+        (ROOT / "docs" / "sql.md").read_text(encoding="utf-8").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    )
+    return re.findall(r'highwater sql "([^"]+)"', section)
+
+
+def test_the_windows_of_the_documents(published: Published):
+    """Rates by the hour, and the minute with five times its channel's rate in the hour before, by the times of the insights."""
+    rates, bursts = documented("Windows: rates and bursts")
+    mine = f"SELECT * FROM ({rates}) WHERE channel_id LIKE '{published.mark}-c%'"
+    hours = published.sql(mine)
+    assert hours["names"] == ["channel_id", "hour", "insights"]
+    assert sum(row[2] for row in hours["data"]) == COUNT
+    # One insight a minute in twenty minutes, and in the last of them fifteen; another channel has one a minute alone.
+    mark, begin = fresh("burst"), wall_ns() // 60_000_000_000 * 60 - 3_600
+    minutes = {"calm": [*range(20)], "burst": [*range(20), *[19] * 14]}
+    lines = [
+        {
+            "insight_id": f"{mark}-{name}-{n}",
+            "channel_id": f"{mark}-{name}",
+            "ts": (begin + 60 * minute) * 1000,
+            "text": "",
+        }
+        for name, found in minutes.items()
+        for n, minute in enumerate(found)
+    ]
+    done = run(
+        published.environment, "publish", INSIGHTS, "-", stdin="".join(json.dumps(line) + "\n" for line in lines)
+    )
+    assert done.returncode == 0, done.stderr
+    by_time_of_the_insight = bursts.replace("_timestamp", "ts")
+    found = published.sql(f"SELECT * FROM ({by_time_of_the_insight}) WHERE channel_id LIKE '{mark}-%'")
+    assert found["names"] == ["channel_id", "minute", "insights", "usual"]
+    (row,) = found["data"]
+    assert (row[0], row[2], row[3]) == (f"{mark}-burst", 15, pytest.approx(19 / 60))
 
 
 def test_a_limit_ends_the_reading(published: Published):

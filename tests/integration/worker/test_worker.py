@@ -133,6 +133,27 @@ def test_killed_and_robbed_of_its_state_it_decides_the_same(
     assert (second.event["trigger"], second.event["pending"]) == ("novelty", 3)
 
 
+def test_rows_by_name_and_by_position_follow_each_other(kafka: Kafka, user: str, lone: Callable[..., Worker]) -> None:
+    """A worker of the next release restores what this one wrote, and this one what that wrote: nothing is decided twice."""
+    worker = lone().start()
+    subscribed(kafka, worker, user, "a")
+    kafka.finished(*clustered(worker, kafka, user), last_clustered_at=worker.now())
+    for count, names in enumerate(({"HIGHWATER_TEST_NAMED_ROWS": "1"}, {}), start=1):
+        kafka.advanced(user, 7 * count)
+        the(lambda count=count: kafka.dirty(user), count)
+        worker.until_committed(*kafka.requests(user), *kafka.dirty(user))
+        worker.end(signal.SIGKILL)
+        worker.lose_state()
+        worker.settings = names
+        worker.start()
+        worker.after_ticks(2)
+        assert (len(kafka.requests(user)), len(kafka.dirty(user))) == (1, count)
+    kafka.novelty(user, a=14)
+    worker.move_clock(601)
+    _, second = the(lambda: kafka.requests(user), 2)
+    assert (second.event["trigger"], second.event["pending"]) == ("novelty", 14)
+
+
 def test_killed_while_it_restores_it_continues_and_decides_the_same(
     kafka: Kafka, user: str, lone: Callable[..., Worker], tmp_path: Path
 ) -> None:
