@@ -28,11 +28,14 @@ from highwater.streams.feeds.tokens import (
     spelled_words_of,
     stem_of,
 )
+from highwater.streams.languages import ENGLISH, function_words_in, language_of
 
 # Words read of one text: its beginning shows its subject. A headline has a dozen, a paragraph a hundred.
 TEXT_WORDS_MAX = 100
 # Characters read for them, at ten per word with its space.
 TEXT_CHARACTERS_READ_MAX = 1_000
+# A few sentences show the language.
+LANGUAGE_CHARACTERS_READ_MAX = 400
 # A word of more parts than this is a path or an expression: its parts and pairs are shorter.
 WORD_PARTS_MAX = 5
 
@@ -75,11 +78,14 @@ FloatArray = NDArray[np.float64]
 
 def kind_of(stem: str) -> int:
     """Return whether a stem is a function word (`STOP`), says how and not what (`FAINT`), or says something (`TELLING`)."""
-    if stem in STOP_WORDS or not stem:
+    if stem in STOP_WORDS or stem[:1] in _NO_STEM:
         return STOP
     return FAINT if stem in _FAINT_STEMS else TELLING
 
 
+# The stem of a function word of another language than English begins with it.
+FOREIGN = "\1"
+_NO_STEM = ("", FOREIGN)
 _FAINT_STEMS = frozenset(chain.from_iterable((word, stem_of(word)) for word in FAINT_WORDS | HOLLOW_WORDS))
 
 
@@ -133,9 +139,10 @@ class _Lexicon:
 
     def __init__(self) -> None:
         self.words = [_NO_WORD, _END_OF_FILING]
-        self._numbers: dict[tuple[str, tuple[tuple[int, int], ...]], int] = {}
-        self._codes_of: dict[str, tuple[int, ...]] = {}
-        self._lines: dict[str, tuple[int, ...]] = {}
+        self._numbers: dict[tuple[str, tuple[tuple[int, int], ...], Stems], int] = {}
+        self._codes_of: dict[tuple[str, str | None], tuple[int, ...]] = {}
+        self._languages: dict[str, str | None] = {}
+        self._lines: dict[tuple[str, str | None], tuple[int, ...]] = {}
         self._characters = 0  # of the texts
 
     @property
@@ -147,36 +154,43 @@ class _Lexicon:
             or self._characters > LEXICON_CHARACTERS_MAX
         )
 
-    def line(self, text: str) -> tuple[int, ...]:
+    def language(self, text: str) -> str | None:
+        """Return the language of a text; None if it does not show it."""
+        if text not in self._languages:
+            begin = text[:LANGUAGE_CHARACTERS_READ_MAX].lower().split()
+            self._languages[text] = language_of([raw.strip(_EDGES) for raw in begin])
+        return self._languages[text]
+
+    def line(self, text: str, language: str | None) -> tuple[int, ...]:
         """Return the numbers of a text's words in order, `BREAK` where punctuation, a number or an id is between them.
 
         The filing prefix comes first, before `FILED`.
         """
-        found = self._lines.get(text)
+        found = self._lines.get((text, language))
         if found is None:
             cleaned = clean(text[:TEXT_CHARACTERS_READ_MAX])
             filed = filed_as(cleaned)
-            codes = self._codes(unfiled(cleaned))
+            codes = self._codes(unfiled(cleaned), language)
             if filed:
-                codes = [*self._codes(filed.replace(",", " ")), FILED, *codes]
-            found = self._lines[text] = tuple(codes if any(codes) else self._codes(cleaned))
+                codes = [*self._codes(filed.replace(",", " "), ENGLISH), FILED, *codes]
+            found = self._lines[text, language] = tuple(codes if any(codes) else self._codes(cleaned, language))
             self._characters += len(text)
         return found
 
-    def _codes(self, cleaned: str) -> list[int]:
+    def _codes(self, cleaned: str, language: str | None) -> list[int]:
         codes: list[int] = []
         for raw in cleaned.split()[:TEXT_WORDS_MAX]:
-            found = self._codes_of.get(raw)
+            found = self._codes_of.get((raw, language))
             if found is None:
-                found = self._codes_of[raw] = tuple(self._numbered(raw))
+                found = self._codes_of[raw, language] = tuple(self._numbered(raw, function_words_in(language)))
             codes += found
         return codes
 
-    def _numbered(self, raw: str) -> list[int]:
+    def _numbered(self, raw: str, foreign: frozenset[str]) -> list[int]:
         """Return the words between two spaces: one, or several if something other than a joint separates them."""
         stripped = raw.strip(_EDGES)
         if stripped == raw and raw.isalpha() and raw.islower() and raw.isascii() and is_word(raw):
-            return [self._number(raw, [(0, len(raw))])]
+            return [self._number(raw, [(0, len(raw))], foreign)]
         words: list[list[tuple[int, int]]] = []
         for span in spelled_words_of(stripped):
             if words and stripped[words[-1][-1][1] : span[0]] in _JOINTS:
@@ -185,20 +199,21 @@ class _Lexicon:
                 words.append([span])
         codes = [BREAK] if raw.startswith(_OPENING) else []
         for spans in words:
-            codes += [self._number(stripped, spans), BREAK]
+            codes += [self._number(stripped, spans, foreign), BREAK]
         is_open = words and words[-1][-1][1] == len(stripped) and not _BREAK.search(raw)
         return codes[:-1] if is_open else codes or [BREAK]
 
-    def _number(self, stripped: str, spans: list[tuple[int, int]]) -> int:
+    def _number(self, stripped: str, spans: list[tuple[int, int]], foreign: frozenset[str]) -> int:
         begin = spans[0][0]
         begin -= stripped[:begin].endswith(("@", "."))  # @types/node, .github
         written = stripped[begin : spans[-1][1]]
         inside = tuple((first - begin, last - begin) for first, last in spans)
-        # The neighbouring words may split a word differently (`99fooACLs`), so both together are one word.
-        number = self._numbers.get((written, inside))
+        parts = [written[first:last].lower() for first, last in inside]
+        stems = tuple(FOREIGN + part if part in foreign else stem_of(part) for part in parts)
+        # The neighbouring words may split a word differently (`99fooACLs`), so all of it together is one word.
+        number = self._numbers.get((written, inside, stems))
         if number is None:
-            number = self._numbers[written, inside] = len(self.words)
-            stems = tuple(stem_of(written[first:last].lower()) for first, last in inside)
+            number = self._numbers[written, inside, stems] = len(self.words)
             self.words.append(_Word(written, inside, stems))
         return number
 
@@ -228,12 +243,16 @@ class Reading:
         self.texts = tuple(sorted({text for text in texts if text}))
         self.number_of = {text: number for number, text in enumerate(self.texts)}
         lexicon = _current_lexicon()
-        lines = [lexicon.line(text) for text in self.texts]
+        languages = [lexicon.language(text) for text in self.texts]
+        known = Counter(language for language in languages if language)
+        # A title of three words does not show its language, and is read in that of most others.
+        usual = min(known, key=lambda language: (-known[language], language), default=None)
+        lines = [lexicon.line(text, language or usual) for text, language in zip(self.texts, languages, strict=True)]
         lengths = np.array([len(line) + 1 for line in lines], dtype=np.int64)
         # Each begins with a break: words of two texts are never adjacent.
         codes = np.fromiter(chain.from_iterable((BREAK, *line) for line in lines), np.int64, int(lengths.sum()))
-        known, codes = np.unique(np.append(codes, (BREAK, FILED)), return_inverse=True)
-        self._words: list[_Word] = [lexicon.words[number] for number in known.tolist()]
+        numbers, codes = np.unique(np.append(codes, (BREAK, FILED)), return_inverse=True)
+        self._words: list[_Word] = [lexicon.words[number] for number in numbers.tolist()]
         self.parts = Parts.of(self._words, codes[:-2], lengths)
         self.is_filing = _is_filing(self._words, self.parts, len(self.texts))
         term_of, at, self._terms = _terms(self._words, self.parts)

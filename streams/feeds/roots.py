@@ -10,7 +10,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from highwater.streams.feeds.phrases import FAINT, STOP, BoolArray, FloatArray, IntArray, Reading, distinct, kind_of
+from highwater.streams.feeds.phrases import (
+    FAINT,
+    FOREIGN,
+    STOP,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Reading,
+    distinct,
+    kind_of,
+)
 from highwater.streams.feeds.sparse import sparse_rows
 from highwater.streams.feeds.tokens import ACTION_WORDS, root_of, spelled_words_of, stem_of
 
@@ -56,8 +66,10 @@ class Roots:
 
     def numbers_of(self, written: str) -> list[int | None]:
         """Return the roots of a label's words except function words, None for one that no text contains."""
-        stems = (stem_of(written[first:last].lower()) for first, last in spelled_words_of(written))
-        return [self._number.get(root_of(stem)) for stem in stems if _kind(stem) != STOP]
+        words = [written[first:last].lower() for first, last in spelled_words_of(written)]
+        told = [(word, stem) for word in words if _kind(stem := stem_of(word)) != STOP]
+        found = [(word, self._number.get(root_of(stem))) for word, stem in told]
+        return [number for word, number in found if number is not None or root_of(FOREIGN + word) not in self._number]
 
     def numbers_of_stems(self, stems: Sequence[str]) -> frozenset[int]:
         """The roots of stems that were read."""

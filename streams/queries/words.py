@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from functools import cache, lru_cache
 
+from highwater.streams.languages import ENGLISH, FUNCTION_WORDS, language_of
 from highwater.streams.letters import comparable, marks, runs_in, without_ending
 
 _WORD = re.compile(r"[^\W_][\w.+#/-]*[^\W_]|[^\W_]")
@@ -41,33 +41,6 @@ _FAINT = frozenset(
 )
 
 
-# The same of other languages: a question with a question word of a language and another word of its grammar is in it. Some
-# are English words too (`die`, `war`, `on`), so one alone shows nothing.
-_ASKS = {
-    "de": "was welche welchem welchen welcher welches wann warum weshalb wer wie wieso wo woher wohin",
-    "fr": "combien comment lequel laquelle pourquoi quand quel quelle quelles quels qui quoi",
-    "es": "cu\u00e1l cu\u00e1les cu\u00e1ndo cu\u00e1nto cu\u00e1ntos c\u00f3mo d\u00f3nde qu\u00e9 qui\u00e9n",
-}
-_GRAMMAR = {
-    "de": "als am auf aus bei beim bis das dass dem den der des die durch ein eine einem einen einer eines er es f\u00fcr hat "
-    "haben ich ihr im in ist kann mit nach nicht oder sich sie sind um und von vom war werden wird wurde wurden zu zum zur",
-    "fr": "au aux avec ce ces cette dans de des du elle elles en est et eux il ils la le les leur mais ne nous on ont ou par "
-    "pas pour sa ses son sont sur un une vous y \u00e0",
-    "es": "al como con de del el ella ellas ellos en es est\u00e1 est\u00e1n esta este fue ha han la las lo los no o para pero "
-    "por se ser son su sus un una y",
-}
-_OF_LANGUAGE = {name: frozenset(_WORD.findall(words)) for name, words in _GRAMMAR.items()}
-_ASKS_IN = {name: frozenset(_WORD.findall(words)) for name, words in _ASKS.items()}
-
-
-def _grammar_of(words: Collection[str]) -> frozenset[str]:
-    """Return the words of grammar of the language that a question is asked in, if it is German, French or Spanish."""
-    for name, asking in _ASKS_IN.items():
-        if not asking.isdisjoint(words) and not _OF_LANGUAGE[name].isdisjoint(words):
-            return asking | _OF_LANGUAGE[name]
-    return frozenset()
-
-
 # Phrases of questions for which texts about changes have one word. `stop supporting` is not about support; to begin or to
 # start names only the verb after it.
 _PHRASES = (
@@ -93,8 +66,9 @@ def in_words_of_changes(query: str) -> str:
 def query_words(query: str) -> list[str]:
     """Return the words of a query without the unspecific ones, in its order, each once regardless of case."""
     words = (_WORD if query.isascii() else _marked_word()).findall(query)
-    faint = _FAINT | _grammar_of({word.casefold() for word in words})
-    found = {word.casefold(): word for word in reversed(words) if word.casefold() not in faint}
+    language = language_of(word.casefold() for word in words)
+    grammar = frozenset[str]() if language in (None, ENGLISH) else FUNCTION_WORDS[language]
+    found = {word.casefold(): word for word in reversed(words) if word.casefold() not in _FAINT | grammar}
     return list(reversed(list(found.values())))
 
 

@@ -1,4 +1,5 @@
 """Labels, keywords and representatives of clusters."""
+# ruff: noqa: RUF001 - Russian
 
 import re
 from dataclasses import replace
@@ -15,6 +16,7 @@ from highwater.streams.feeds.labels import KEYWORDS_MAX, describe_clusters
 from highwater.streams.feeds.naming import LABEL_CHARACTERS_MAX, is_mixed
 from highwater.streams.feeds.phrases import stems_in
 from highwater.streams.feeds.redaction import parts_of
+from highwater.streams.languages import FUNCTION_WORDS
 from tests.bench.cluster_labels import coverage
 from tests.unit.feeds import sample
 
@@ -100,6 +102,56 @@ def test_faint_words_are_keywords_where_nothing_else_is():
     """A cluster of bare updates still has a label."""
     (one,) = describe([["update", "fix update", "update it"]])
     assert one.keywords == ("update",)
+
+
+LANGUAGES = {
+    "ru": (
+        "Для {} нет данных, и {} не отвечает",
+        "Не удалось открыть {} из этого раздела",
+        "В {} есть ошибка, а {} её не видит",
+        "По умолчанию {} не используется",
+        "{} для всех",
+    ),
+    "de": (
+        "Die {} konnte nicht gelesen werden",
+        "Für die {} gibt es keine Daten, und die {} wartet",
+        "Nicht jede {} ist in der {}",
+        "{} nicht gefunden",
+        "Zu viele {} für einen Server",
+    ),
+    "es": (
+        "No se puede abrir la {} de los datos",
+        "Para la {} no hay un valor",
+        "La {} y la {} no son de un mismo tema",
+        "{} para todos",
+        "De la {} no queda nada",
+    ),
+}
+SUBJECTS = {
+    "ru": ("таблица", "очередь", "подписка", "реплика", "задача", "страница"),
+    "de": ("Tabelle", "Warteschlange", "Partition", "Antwort", "Aufgabe", "Seite"),
+    "es": ("tabla", "cola", "partici\u00f3n", "respuesta", "tarea", "p\u00e1gina"),
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_label_is_made_of_function_words(language):
+    """Each cluster has its subject, also where `Die`, `Для` or `La` is in more texts, and where a title shows no language."""
+    groups = [[frame.format(subject, subject) for frame in LANGUAGES[language]] for subject in SUBJECTS[language]]
+    described = describe(groups)
+    assert len(described) == len(groups)
+    for one in described:
+        words = set(re.findall(r"[^\W_]+", f"{one.label} {' '.join(one.keywords)}".replace("e.g.", "").lower()))
+        assert words.isdisjoint(FUNCTION_WORDS[language]), one.label
+        assert words & {subject.lower() for subject in SUBJECTS[language]}, one.label
+
+
+def test_an_english_word_that_is_grammar_elsewhere_is_a_keyword():
+    """In an English window, and in its titles of three words; not in a German one."""
+    (english,) = describe([["Pod font", "The pod of the font is lost", "Restart the pod with a font", "Pod of a font"]])
+    assert {"pod", "font"} <= set(" ".join(english.keywords).lower().split())
+    (german,) = describe([["Die Seite", "Die Seite ist nicht da", "Wo ist die Seite", "Die Seite der Tabelle"]])
+    assert "die" not in " ".join((german.label, *german.keywords)).lower().split()
 
 
 def test_keywords_do_not_repeat_each_other():
