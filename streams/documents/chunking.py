@@ -50,7 +50,7 @@ class LeftOut(StrEnum):
     RUNNING_HEAD = "running_head"  # a PDF prints the same line at the edge of most pages
     PAGE_NUMBER = "page_number"  # at the edge of a page, it counts up with the pages
     CONTENTS = "contents"  # a line of a table of contents, whose heading is in the text
-    NAVIGATION = "navigation"  # links to the next and the previous page, nothing else
+    NAVIGATION = "navigation"  # menus, breadcrumbs, links to the next and the previous page
     OUTSIDE_MAIN = "outside_main"  # an HTML document marks another part as its main part
     PAGE_TITLE = "page_title"  # the name of a browser's tab; the document has headings
     NO_SCRIPT = "no_script"  # shown only by a browser without scripts

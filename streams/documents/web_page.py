@@ -47,6 +47,9 @@ _BREAKING = frozenset(
 _TERM_CHARACTERS_MAX, _TERMS_MAX = 100, 4
 # Links to the pages around this one (HTML 4.6.7).
 _NEIGHBOURS = frozenset({"next", "prev", "previous", "up"})
+# Parts of a page that lead elsewhere, by their role (ARIA 5.3) or, in older pages, by their class.
+_NAVIGATION_ROLES = frozenset({"navigation", "doc-toc", "menu", "menubar"})
+_NAVIGATION_CLASSES = frozenset({"breadcrumb", "breadcrumbs", "wy-breadcrumbs"})
 # Fields of a form whose values a reader does not see as text.
 _UNSEEN_FIELDS = frozenset({"hidden", "password", "checkbox", "radio", "file", "image", "range", "color"})
 # Code within a text.
@@ -94,6 +97,8 @@ class _Html(HTMLParser):
         # The links of the open block, its words outside of them, and whether one leads to the next or the previous page.
         self._is_in_link = self._is_navigation = False
         self._links = self._words_between = 0
+        # The tag of the open part that leads elsewhere, the open elements of that tag within it, and its first block.
+        self._navigation = ("", 0, 0)
 
     def parse_html_declaration(self, i: int) -> int:
         """Return where a declaration ends; one that the parser gives up on (`<![<`) is a comment, as in browsers."""
@@ -112,6 +117,7 @@ class _Html(HTMLParser):
             self._skipped, self._depth = tag, 1
         elif tag in _HEADINGS or tag in _BREAKING:
             self._begin_block(tag)
+            self._begin_navigation(tag, attributes)
         else:
             self._begin_inline(tag, attributes)
         self._note_table(tag)
@@ -128,6 +134,30 @@ class _Html(HTMLParser):
         self._is_term = tag == "dt"
         if tag == "title":
             self._title = []
+
+    def _begin_navigation(self, tag: str, attributes: Mapping[str, str | None]) -> None:
+        open_tag, depth, first = self._navigation
+        if depth:
+            self._navigation = (open_tag, depth + (tag == open_tag), first)
+        elif (
+            tag == "nav"
+            or (attributes.get("role") or "").lower() in _NAVIGATION_ROLES
+            or not _NAVIGATION_CLASSES.isdisjoint((attributes.get("class") or "").lower().split())
+        ):
+            self._navigation = (tag, 1, len(self._read))
+
+    def _end_navigation(self, tag: str) -> None:
+        """Leave out what a part that leads elsewhere contains, once it ends: one without an end tag may hold the page."""
+        open_tag, depth, first = self._navigation
+        if tag != open_tag:
+            return
+        self._navigation = (open_tag, depth - 1, first) if depth > 1 else ("", 0, 0)
+        if depth == 1:
+            self._end_terms()
+            self._read[first:] = [
+                read if read.block.left_out else read._replace(block=read.block._replace(left_out=LeftOut.NAVIGATION))
+                for read in self._read[first:]
+            ]
 
     def _begin_inline(self, tag: str, attributes: Mapping[str, str | None]) -> None:
         if tag == "br" or (tag == "text" and self._svg):
@@ -192,6 +222,7 @@ class _Html(HTMLParser):
             self._mark_code(is_begun=False)
         elif tag in _HEADINGS or tag in _BREAKING:
             self.close_block()
+            self._end_navigation(tag)
             if tag == "dl":
                 self._end_terms()
             self._is_kept = max(0, self._is_kept - (tag == "pre"))
@@ -275,6 +306,8 @@ class _Html(HTMLParser):
         self._end_terms()
         if self._title is not None:
             self._end_title()
+        if all(read.block.left_out is not None for read in self._read):  # a page of links alone, such as a site map
+            self._read = [_with_navigation(read) for read in self._read]
         has_main = any(read.is_in_main and read.block.left_out is None for read in self._read)
         told = [read for read in self._read if read.block.left_out is None and (read.is_in_main or not has_main)]
         keys = {key for read in told if not read.is_link for key in keys_of(read.block.text)}
@@ -289,6 +322,11 @@ class _Html(HTMLParser):
 
     def _add(self, block: Block, *, is_link: bool = False) -> None:
         self._read.append(_Read(block, self._main > 0, is_link))
+
+
+def _with_navigation(read: _Read) -> _Read:
+    block = read.block
+    return read._replace(block=block._replace(left_out=None)) if block.left_out is LeftOut.NAVIGATION else read
 
 
 def _judged(read: _Read, keys: AbstractSet[str], *, has_main: bool, has_heading: bool) -> Block:

@@ -192,8 +192,39 @@ def test_what_a_site_has_around_a_document_is_left_out():
         "<nav>Menu</nav><div>Press ? for help</div><main><h1>Log</h1><p>It\u2019s kept.</p></main><footer>2026</footer>"
     )
     assert in_text(html_blocks(text)) == [Block("Log", 1), Block("It\u2019s kept.")]
-    assert apart(html_blocks(text)) == [("outside_main", one) for one in ("Menu", "Press ? for help", "2026")]
-    assert len(in_text(html_blocks(text.replace("main>", "div>")))) == 5
+    beside = [("navigation", "Menu"), ("outside_main", "Press ? for help"), ("outside_main", "2026")]
+    assert apart(html_blocks(text)) == beside
+    assert len(in_text(html_blocks(text.replace("main>", "div>")))) == 4
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        '<div class="related" role="navigation"><h3>Navigation</h3><ul><li><a href="i.html">index</a> |</li></ul></div>',
+        '<div class="sphinxsidebar" role="navigation"><h3>Table of Contents</h3><h4>Next topic</h4>Offsets</div>',
+        '<nav class="md-nav" aria-label="Navigation"><ul><li><nav><label>Guide</label></nav></li></ul></nav>',
+        '<nav aria-label="Breadcrumbs"><ul class="breadcrumbs"><li>Docs</li><li>Log</li></ul></nav>',
+        '<ul class="wy-breadcrumbs"><li><a href="i.html">Docs</a></li><li>Log</li></ul>',
+        "<NAV><dl><dt>Previous</dt></dl></NAV>",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_navigation_of_a_page_is_no_text(part: str, *, is_first: bool):
+    """As Sphinx, Material for MkDocs, Docusaurus and Read the Docs write it: bars, trees, breadcrumbs, previous and next page."""
+    page = "<div><h1>Log</h1><p>It is kept.</p></div>"
+    blocks = html_blocks(part + page if is_first else page + part)
+    assert in_text(blocks) == [Block("Log", 1), Block("It is kept.")]
+    assert {reason for reason, _ in apart(blocks)} == {"navigation"}
+
+
+def test_a_page_that_is_all_navigation_or_does_not_end_it_is_text():
+    """A site map, and a page whose part has no end tag."""
+    assert in_text(html_blocks("<nav><h1>Map</h1><p>Log</p></nav>")) == [Block("Map", 1), Block("Log")]
+    assert in_text(html_blocks("<nav><p>Menu</p><h1>Log</h1><p>It is kept.")) == [
+        Block("Menu"),
+        Block("Log", 1),
+        Block("It is kept."),
+    ]
 
 
 def test_what_runs_through_the_pages_of_a_pdf_is_no_text():
