@@ -179,6 +179,29 @@ class Presentation(TypedDict):
     position: str
 
 
+class ProcessSockets(TypedDict):
+    """The open sockets of a process; `server_id` begins with the name of its host."""
+
+    server_id: str
+    sockets: int
+
+
+class UserSockets(TypedDict):
+    """The open sockets of a user."""
+
+    user_id: str
+    sockets: int
+
+
+class OpenSockets(TypedDict):
+    """The open sockets on jobs; `users`: the 100 with the most, of `users_total`."""
+
+    sockets: int
+    processes: list[ProcessSockets]
+    users_total: int
+    users: list[UserSockets]
+
+
 class UsageOfMonth(TypedDict):
     """The usage of an organization in a month; `upto_seq` and `upto`: the last job that is counted.
 

@@ -291,6 +291,19 @@ def left_out(sha256: str, organization_id: str | None, as_json: bool) -> None:
         print_table(("reason", "text"), rows)
 
 
+@jobs.command()
+@json_option
+def sockets(as_json: bool) -> None:
+    """Count the open sockets on jobs, by process and by user."""
+    found = ask_api("GET", "/api/sockets")
+    if as_json:
+        print_json(found)
+        return
+    rows = [("process", one["server_id"], one["sockets"]) for one in found["processes"]]
+    rows += [("user", one["user_id"], one["sockets"]) for one in found["users"]]
+    print_table(("", "name", "sockets"), [*rows, ("all", "", found["sockets"])], right=("sockets",))
+
+
 @jobs.command("recompute-usage")
 @click.option("--org", "organization_id", help="Only this organization.")
 @click.option("--period", help="Only this month (YYYY-MM).")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from socket import gethostname
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -23,6 +24,7 @@ class JobServices:
     """The services of the routes of jobs."""
 
     watchers: JobHub
+    streams: JobStreams
     uploads: Uploads
     views: ViewDeltas
     reader: DocumentReader
@@ -42,8 +44,12 @@ def make_jobs(core: Services) -> JobServices:
     async def read_jobs(job_ids: Sequence[str]) -> Mapping[str, job_reads.JobRead]:
         return await job_reads.jobs(core.database.require(), job_ids)
 
+    streams = JobStreams(core.link)
+    # Readable for operators, and another one after a restart: the sockets of a killed process stay its own.
+    server_id = f"{gethostname()}-{fresh_id()[-8:]}"
     return JobServices(
-        watchers=JobHub(JobStreams(core.link), read_jobs, core.clock, server_id=fresh_id()),
+        watchers=JobHub(streams, read_jobs, core.clock, server_id=server_id),
+        streams=streams,
         uploads=Uploads(),
         views=ViewDeltas(core.link),
         reader=DocumentReader(),

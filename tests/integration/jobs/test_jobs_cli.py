@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from redis.asyncio import Redis
 
 from highwater.api.app import server_of
 from highwater.connectors.jobs.progress import Progress
@@ -236,3 +237,12 @@ async def test_wrong_use(api, api_environment):
         assert (code, out, err.count("\n")) == (status, "", 1), arguments
     code, _, err = await outcome({**api_environment, "HIGHWATER_PORT": "1"}, "show", new_id())
     assert (code, "does not answer" in err) == (1, True)
+
+
+async def test_open_sockets_are_counted(api, api_environment, redis_url):
+    """A line for each process and user, and the sum."""
+    async with Redis.from_url(redis_url) as redis:
+        await redis.zadd("ws_connections:ada", {"pod-1:a": api.clock(), "pod-1:b": api.clock()})
+    code, out, _ = await outcome(api_environment, "sockets")
+    lines = [line.split() for line in out.splitlines()]
+    assert (code, lines[1:]) == (0, [["process", "pod-1", "2"], ["user", "ada", "2"], ["all", "2"]])
