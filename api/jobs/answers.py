@@ -179,6 +179,43 @@ class Presentation(TypedDict):
     position: str
 
 
+class PresentationLink(TypedDict):
+    """A public link, without its token."""
+
+    link_id: str
+    created_at: Time
+
+
+class NewPresentationLink(PresentationLink):
+    """A new public link: its token, and the address of its page on this host."""
+
+    token: str
+    url: str
+
+
+class PresentationLinks(TypedDict):
+    """The public links of a deck that work, the oldest first."""
+
+    presentation_id: str
+    links: list[PresentationLink]
+
+
+class SharedSlide(TypedDict):
+    """A slide as the reader of a public link sees it."""
+
+    number: int
+    title: str
+    bullets: list[str]
+    table: NotRequired[SlideTable]
+
+
+class SharedPresentation(TypedDict):
+    """A deck as the reader of a public link sees it."""
+
+    title: str
+    slides: list[SharedSlide]
+
+
 class ProcessSockets(TypedDict):
     """The open sockets of a process; `server_id` begins with the name of its host."""
 

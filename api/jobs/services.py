@@ -15,7 +15,7 @@ from highwater.api.jobs.uploads import Uploads
 from highwater.connectors.documents.reading import DocumentReader
 from highwater.connectors.jobs import read_model as job_reads
 from highwater.connectors.jobs.streams import JobStreams
-from highwater.connectors.jobs.views import ViewDeltas
+from highwater.connectors.jobs.views import ViewCounts
 from highwater.streams.clock import fresh_id
 
 
@@ -26,7 +26,7 @@ class JobServices:
     watchers: JobHub
     streams: JobStreams
     uploads: Uploads
-    views: ViewDeltas
+    views: ViewCounts
     reader: DocumentReader
 
     async def end(self) -> None:
@@ -51,7 +51,7 @@ def make_jobs(core: Services) -> JobServices:
         watchers=JobHub(streams, read_jobs, core.clock, server_id=server_id),
         streams=streams,
         uploads=Uploads(),
-        views=ViewDeltas(core.link),
+        views=ViewCounts(core.link),
         reader=DocumentReader(),
     )
 

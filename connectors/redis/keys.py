@@ -63,7 +63,8 @@ SOCKET_SECONDS = 300
 # subscription_status, period_end (R2.32), 300 s, gone when the plan changes; while it is loaded `loading` alone.
 PLAN_LIMITS = "plan_limits:{organization_id}"
 PLAN_LIMITS_SECONDS = 300
-# STRING number of views of a deck that are not stored yet (R2.42); gone when they are (R2.43).
+# STRING number of views of a deck, the one that is shown (R2.42), no TTL; never below the stored number, which refills it
+# (R2.43); gone with the deck's owner.
 PRESENTATION_VIEWS = "presentation_view_count:{presentation_id}"
 # HASH user_id, organization_id, role, email, plan, created_at, last_active, ip; 86400 s, sliding (R2.4, R2.5). The id
 # is the SHA-256 of the token in hex; the token itself is never in Redis or its file.
