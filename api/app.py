@@ -59,6 +59,7 @@ from highwater.api.jobs import routes_blobs as blobs
 from highwater.api.jobs import routes_presentations as presentations
 from highwater.api.jobs import routes_restarts as job_restarts
 from highwater.api.jobs import routes_socket as job_socket
+from highwater.api.jobs import routes_sockets as job_sockets
 from highwater.api.jobs import routes_usage as usage
 from highwater.api.league import routes_cache as league_cache
 from highwater.api.league import routes_reads as league_reads
@@ -96,7 +97,7 @@ _ROUTES = (
     *(league_reads, feeds_reads, queries, query_metrics),
     *(chunks, chunk_search, chunk_lifecycle),
     *(feeds_writes, league_writes, events, sessions),
-    *(jobs, job_restarts, job_socket, presentations, blobs, usage, organizations),
+    *(jobs, job_restarts, job_socket, job_sockets, presentations, blobs, usage, organizations),
     *(feeds_rebuilds, feeds_curations, query_socket, query_restarts, prompts, league_cache, cache, explain),
     *(records, sql, broker_topics, broker_groups, broker_schemas, history, system, docs, asyncapi),
 )

@@ -32,6 +32,7 @@ PATH_EXAMPLES: Mapping[str, str] = {
     "insight": "kafka#1",
     "job_id": JOB_ID,
     "key": "clusters:ada",
+    "link": "5b8d3a52-6f0e-4f7c-8f5e-2f1d9a3c7b05",
     "match": "m-1",
     "org": "acme",
     "position": "feeds.rebuild-demanded/0/7",
@@ -43,6 +44,7 @@ PATH_EXAMPLES: Mapping[str, str] = {
     "sha256": DOCUMENT_SHA256,
     "topic": "feeds.insight-ingested",
     "subject": TOPICS["feeds.insight-ingested"].subject,
+    "token": "hwp_Qk3xv0m9w1r2c7Zt5yUe8aLs4dFg6hJn0pBvXiTqMwY",
     "user": "ada",
 }
 

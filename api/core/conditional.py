@@ -119,6 +119,7 @@ def answer_version(
     return answer(request, kind, head, payload, cache_control=cache_control)
 
 
-def uncached(document: Any, extra: Mapping[str, str] | None = None) -> Response:
+def uncached(document: Any, extra: Mapping[str, str] | None = None, *, status: HTTPStatus = HTTPStatus.OK) -> Response:
     """Return a document without a version, which no cache may store."""
-    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER, **(extra or {})}, media_type=JSON)
+    headers = {"Cache-Control": CACHE_NEVER, **(extra or {})}
+    return Response(orjson.dumps(document), int(status), headers, media_type=JSON)

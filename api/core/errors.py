@@ -7,6 +7,7 @@ names the field, and an unexpected error a 500 that reveals nothing internal.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -29,6 +30,8 @@ from highwater.streams.telemetry import get_log
 # Default of `Retry-After` when the error gives no time.
 RETRY_AFTER_MS_DEFAULT = 1000
 
+# A session id is in the path of the request that ends it, the token of a public link in that of its page.
+_TOKEN = re.compile("(hw[a-z]_)[^/]+")
 _log = get_log("api")
 
 
@@ -201,9 +204,14 @@ def _methods_at(request: Request) -> set[str]:
     return found | {"HEAD"} if "GET" in found else found
 
 
+def path_without_tokens(path: str) -> str:
+    """Return a path for a log: a session and a public link in it work like a key."""
+    return _TOKEN.sub(r"\1…", path)
+
+
 async def _on_unforeseen(request: Request, error: Exception) -> Response:
     # The server also logs the traceback; here it is linked to the request.
-    _log.error("request failed", path=request.url.path, method=request.method, error=repr(error))
+    _log.error("request failed", path=path_without_tokens(request.url.path), method=request.method, error=repr(error))
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "an unforeseen error; it is in the log of the API")
 
 

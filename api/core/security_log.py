@@ -2,21 +2,21 @@
 
 Invariants. A privileged action is recorded before its effect, in Kafka or, while Kafka is unavailable, in PostgreSQL's
 outbox; without both it is refused with 503. Its outcome follows with the same request id. Refusals never delay an
-answer, and their number per minute is limited (`streams/identity/refusals.py`). No record holds a key, a session, a
-query string or a body.
+answer, and their number per minute is limited (`streams/identity/refusals.py`). No record holds a key, a session, the
+token of a link, a query string or a body.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from highwater.api.core.auth import PRINCIPAL, SESSION_PREFIX, Principal
+from highwater.api.core.auth import PRINCIPAL, Principal
+from highwater.api.core.errors import path_without_tokens
 from highwater.api.core.proxies import address_of
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.security import ActionRecorded
@@ -32,8 +32,6 @@ REFUSED_CODES = frozenset({4401, 4403})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _ERROR_STATUS = 400
 _RESOURCE_CHARACTERS_MAX = 300
-# A session id is a bearer token, and is in the path of the request that ends it.
-_SESSION = re.compile(rf"{SESSION_PREFIX}[^/]*")
 # In the scope of a request: its id, and the action that was recorded before its effect.
 _REQUEST_ID, _PERMITTED = "highwater.request_id", "highwater.permitted"
 _HEADER = b"x-request-id"
@@ -146,7 +144,7 @@ class SecurityLog:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _event(self, scope: Scope, outcome: str, principal: Principal | None) -> ActionRecorded:
-        path = _SESSION.sub(f"{SESSION_PREFIX}…", unquote(scope["path"]))
+        path = path_without_tokens(unquote(scope["path"]))
         template = getattr(scope.get("route"), "path_format", "(none)")
         event = action_record(
             f"{scope.get('method', 'WS')} {template}",

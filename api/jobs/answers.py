@@ -179,6 +179,66 @@ class Presentation(TypedDict):
     position: str
 
 
+class PresentationLink(TypedDict):
+    """A public link, without its token."""
+
+    link_id: str
+    created_at: Time
+
+
+class NewPresentationLink(PresentationLink):
+    """A new public link: its token, and the address of its page on this host."""
+
+    token: str
+    url: str
+
+
+class PresentationLinks(TypedDict):
+    """The public links of a deck that work, the oldest first."""
+
+    presentation_id: str
+    links: list[PresentationLink]
+
+
+class SharedSlide(TypedDict):
+    """A slide as the reader of a public link sees it."""
+
+    number: int
+    title: str
+    bullets: list[str]
+    table: NotRequired[SlideTable]
+
+
+class SharedPresentation(TypedDict):
+    """A deck as the reader of a public link sees it."""
+
+    title: str
+    slides: list[SharedSlide]
+
+
+class ProcessSockets(TypedDict):
+    """The open sockets of a process; `server_id` begins with the name of its host."""
+
+    server_id: str
+    sockets: int
+
+
+class UserSockets(TypedDict):
+    """The open sockets of a user."""
+
+    user_id: str
+    sockets: int
+
+
+class OpenSockets(TypedDict):
+    """The open sockets on jobs; `users`: the 100 with the most, of `users_total`."""
+
+    sockets: int
+    processes: list[ProcessSockets]
+    users_total: int
+    users: list[UserSockets]
+
+
 class UsageOfMonth(TypedDict):
     """The usage of an organization in a month; `upto_seq` and `upto`: the last job that is counted.
 

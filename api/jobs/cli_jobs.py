@@ -291,6 +291,61 @@ def left_out(sha256: str, organization_id: str | None, as_json: bool) -> None:
         print_table(("reason", "text"), rows)
 
 
+# -- public links
+# -------------------------------------------------------------------------------------------------------------
+
+
+@jobs.group(cls=Group)
+def links() -> None:
+    """Public links, by which anybody reads a presentation without a key."""
+
+
+@links.command("create")
+@click.argument("presentation_id")
+@json_option
+def create_link(presentation_id: str, as_json: bool) -> None:
+    """Create a public link of PRESENTATION_ID, the id of the job that made it; prints its address, which is not shown again."""
+    settings = own_settings()
+    with api_client(settings, any_key(settings)) as client:
+        answer = request(client, "POST", f"/api/presentations/{presentation_id}/links").json()
+        address = str(client.base_url.join(answer["url"]))
+    print_result({**answer, "url": address}, as_json=as_json, line=address)
+
+
+@links.command("list")
+@click.argument("presentation_id")
+@json_option
+def list_links(presentation_id: str, as_json: bool) -> None:
+    """List the public links of PRESENTATION_ID that work, without their addresses."""
+    answer = ask_api("GET", f"/api/presentations/{presentation_id}/links")
+    print_list(answer["links"], ("link_id", "created_at"), as_json=as_json)
+
+
+@links.command("revoke")
+@click.argument("presentation_id")
+@click.argument("link_id")
+@json_option
+def revoke_link(presentation_id: str, link_id: str, as_json: bool) -> None:
+    """Revoke link LINK_ID of PRESENTATION_ID."""
+    settings = own_settings()
+    with api_client(settings, any_key(settings)) as client:
+        request(client, "DELETE", f"/api/presentations/{presentation_id}/links/{link_id}")
+    print_result({"link_id": link_id}, as_json=as_json, line=link_id)
+
+
+@jobs.command()
+@json_option
+def sockets(as_json: bool) -> None:
+    """Count the open sockets on jobs, by process and by user."""
+    found = ask_api("GET", "/api/sockets")
+    if as_json:
+        print_json(found)
+        return
+    rows = [("process", one["server_id"], one["sockets"]) for one in found["processes"]]
+    rows += [("user", one["user_id"], one["sockets"]) for one in found["users"]]
+    print_table(("", "name", "sockets"), [*rows, ("all", "", found["sockets"])], right=("sockets",))
+
+
 @jobs.command("recompute-usage")
 @click.option("--org", "organization_id", help="Only this organization.")
 @click.option("--period", help="Only this month (YYYY-MM).")

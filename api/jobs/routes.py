@@ -430,7 +430,7 @@ async def get_presentation(
         "user_id": found.user_id,
         "title": found.title,
         "slides": orjson.Fragment(found.slides),
-        "view_count": found.view_count + await jobs.views.of(presentation_id),
+        "view_count": await jobs.views.shown(presentation_id, found.view_count),
         "created_at": iso_from_ms(found.created_ms),
         "position": found.position,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from socket import gethostname
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -14,7 +15,7 @@ from highwater.api.jobs.uploads import Uploads
 from highwater.connectors.documents.reading import DocumentReader
 from highwater.connectors.jobs import read_model as job_reads
 from highwater.connectors.jobs.streams import JobStreams
-from highwater.connectors.jobs.views import ViewDeltas
+from highwater.connectors.jobs.views import ViewCounts
 from highwater.streams.clock import fresh_id
 
 
@@ -23,8 +24,9 @@ class JobServices:
     """The services of the routes of jobs."""
 
     watchers: JobHub
+    streams: JobStreams
     uploads: Uploads
-    views: ViewDeltas
+    views: ViewCounts
     reader: DocumentReader
 
     async def end(self) -> None:
@@ -42,10 +44,14 @@ def make_jobs(core: Services) -> JobServices:
     async def read_jobs(job_ids: Sequence[str]) -> Mapping[str, job_reads.JobRead]:
         return await job_reads.jobs(core.database.require(), job_ids)
 
+    streams = JobStreams(core.link)
+    # Readable for operators, and another one after a restart: the sockets of a killed process stay its own.
+    server_id = f"{gethostname()}-{fresh_id()[-8:]}"
     return JobServices(
-        watchers=JobHub(JobStreams(core.link), read_jobs, core.clock, server_id=fresh_id()),
+        watchers=JobHub(streams, read_jobs, core.clock, server_id=server_id),
+        streams=streams,
         uploads=Uploads(),
-        views=ViewDeltas(core.link),
+        views=ViewCounts(core.link),
         reader=DocumentReader(),
     )
 

@@ -8,7 +8,7 @@ one action.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlencode
@@ -21,7 +21,7 @@ from highwater.api.core.errors import NotFoundError, UnprocessableError
 from highwater.api.jobs import routes as jobs
 from highwater.api.jobs import routes_blobs as blobs
 from highwater.api.queries import routes as queries
-from highwater.api.readers import feed_pages, making_pages
+from highwater.api.readers import feed_pages, making_pages, shared
 from highwater.api.readers.feed_pages import feed_address
 from highwater.api.readers.frame import note, segment, sentence, text
 from highwater.api.readers.inside import Answer, Visit
@@ -182,13 +182,16 @@ async def ask(visit: Visit) -> Response:
     return RedirectResponse(f"{making_pages.question_address(document['request_id'])}?{after}", _SEE_OTHER)
 
 
-async def _followed(visit: Visit, title: str, part: Part) -> Response:
-    """Return a page of one part, which was requested a moment ago."""
+async def _followed(
+    visit: Visit, title: str, part: Part, beside: Callable[[], Awaitable[str]] | None = None
+) -> Response:
+    """Return a page of one part, which was requested a moment ago; `beside` returns what the page shows after it."""
     if "part" in visit.request.query_params:
         return await serve_part(visit, part)
     shown = await show(visit, part, after=positions_seen(visit))
+    more = await beside() if beside is not None and shown.answer.status == 200 else ""
     back = '<p><a href="/read/feed">Back to the feed</a></p>'
-    return page(visit, title, f"<h1>{text(title)}</h1>{shown.html}{back}", status=shown.answer.status)
+    return page(visit, title, f"<h1>{text(title)}</h1>{shown.html}{more}{back}", status=shown.answer.status)
 
 
 async def question(visit: Visit) -> Response:
@@ -269,7 +272,7 @@ async def job(visit: Visit) -> Response:
 
 
 async def deck(visit: Visit) -> Response:
-    """Show a deck."""
+    """Show a deck, and its public links."""
     named = _id(visit, "deck")
     part = Part(f"{making_pages.deck_address(named)}?part=1", f"/api/presentations/{segment(named)}", making_pages.deck)
-    return await _followed(visit, "Deck", part)
+    return await _followed(visit, "Deck", part, lambda: shared.links(visit, named))

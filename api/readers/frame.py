@@ -32,11 +32,7 @@ def framed(title: str, body: str, *, reader: str = "", is_signed_in: bool = Fals
     sign_out = '<a href="/logout">Sign out</a>' if is_signed_in else ""
     socket = f' data-changes="{text(changes)}"' if changes else ""
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta name="color-scheme" content="light dark"><title>{text(title)} · Highwater</title>'
-        f'<link rel="icon" href="/favicon.ico" type="image/svg+xml"><link rel="stylesheet" href="{files.address("read.css")}">'
-        f'<link rel="modulepreload" href="{files.address("highwater.js")}">'
+        f'{_head(title)}<link rel="modulepreload" href="{files.address("highwater.js")}">'
         f'<script type="module" src="{files.address("read.js")}"></script></head>'
         f'<body data-reader="{text(reader)}"{socket}><a class="skip" href="#page">Skip to the page</a>'
         '<header><b><a href="/read">Highwater</a></b><nav aria-label="Pages"><a href="/read">Leagues</a> '
@@ -44,6 +40,23 @@ def framed(title: str, body: str, *, reader: str = "", is_signed_in: bool = Fals
         f'<main id="page" tabindex="-1">{body}</main>'
         "<footer><p data-plain><small>This page updates itself where JavaScript is on. Reload it to see what is new."
         "</small></p></footer></body></html>"
+    )
+
+
+def framed_alone(title: str, body: str) -> str:
+    """Return a whole page without scripts and links, which search engines do not list."""
+    return (
+        f'{_head(title)}<meta name="robots" content="noindex"></head><body><header><b>Highwater</b></header>'
+        f'<main id="page" tabindex="-1">{body}</main></body></html>'
+    )
+
+
+def _head(title: str) -> str:
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="color-scheme" content="light dark"><title>{text(title)} · Highwater</title>'
+        f'<link rel="icon" href="/favicon.ico" type="image/svg+xml"><link rel="stylesheet" href="{files.address("read.css")}">'
     )
 
 

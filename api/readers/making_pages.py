@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from highwater.api.readers.frame import card, facts, moment, note, segment, text
 
 Document = Mapping[str, Any]
 
+_LINKS = "Anybody who has a public link sees the slides without a key, until the link is revoked."
 _ENDED = {
     "failed": "The deck could not be made.",
     "revoked": "The deck was cancelled.",
@@ -83,6 +84,25 @@ def job(document: Document) -> str:
 def deck(document: Document) -> str:
     """Return the slides."""
     return "".join(_slide(number, one) for number, one in enumerate(document["slides"], start=1))
+
+
+def links(deck_id: str, found: Sequence[Document]) -> str:
+    """Return the public links of a deck, each with its form, and the form of a new one."""
+    address = deck_address(deck_id)
+    lines = "".join(
+        f'<li><form method="post" action="{address}/revoke"><input type="hidden" name="link" value="{text(one["link_id"])}">'
+        f"Made {moment(one['created_at'])} <button>Revoke</button></form></li>"
+        for one in found
+    )
+    return (
+        f'<section class="card"><h2>Public links</h2>{note(_LINKS)}{f"<ul>{lines}</ul>" if lines else ""}'
+        f'<form method="post" action="{address}/links"><button>Make a public link</button></form></section>'
+    )
+
+
+def new_link(address: str) -> str:
+    """Return the address of a new link."""
+    return card(f'<p><a href="{text(address)}">{text(address)}</a></p>{note("Copy it now: it is not shown again.")}')
 
 
 def _slide(number: int, slide: Document) -> str:

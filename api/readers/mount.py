@@ -23,7 +23,7 @@ from highwater.api.core.auth import OPEN, Role
 from highwater.api.core.errors import UnauthorizedError, problem, problem_of
 from highwater.api.core.guard import admit
 from highwater.api.dashboard.sign_in import SignIn, Visitor
-from highwater.api.readers import feed, files, league
+from highwater.api.readers import feed, files, league, shared
 from highwater.api.readers.frame import note, sentence, text
 from highwater.api.readers.inside import Answer, Visit
 from highwater.api.readers.pages import page
@@ -63,6 +63,9 @@ _PAGES: tuple[tuple[str, Handler, bool, Access], ...] = (
     ("/read/questions/{question}", feed.question, False, _QUERIES),
     ("/read/jobs/{job}", feed.job, False, _JOBS),
     ("/read/decks/{deck}", feed.deck, False, _JOBS),
+    ("/read/decks/{deck}/links", shared.make_link, True, _JOBS),
+    ("/read/decks/{deck}/revoke", shared.revoke_link, True, _JOBS),
+    ("/read/shared/{token}", shared.shared, False, PUBLIC),
     ("/read/static/{file}", _static, False, PUBLIC),
 )
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from highwater.api.core.bodies import FORM, media_type_of
 from highwater.api.core.errors import TooLargeError, UnprocessableError
 from highwater.api.core.policies import own_files_policy
-from highwater.api.readers.frame import framed
+from highwater.api.readers.frame import framed, framed_alone
 from highwater.api.readers.inside import Visit
 from highwater.api.readers.parts import html
 
@@ -35,6 +35,16 @@ def page(visit: Visit, title: str, body: str, *, status: int = 200) -> Response:
     is_signed_in = visit.visitor.authorization is not None
     whole = framed(title, body, reader=reader_of(visit), is_signed_in=is_signed_in)
     return html(visit.request, whole, status=status, headers={"Content-Security-Policy": own_files_policy()})
+
+
+def public_page(visit: Visit, title: str, body: str, status: int = 200) -> Response:
+    """Return a page for anybody who has its address: it leads nowhere else, and search engines do not list it."""
+    headers = {
+        "Content-Security-Policy": own_files_policy(),
+        "X-Robots-Tag": "noindex",
+        "Cache-Control": "no-store",
+    }
+    return html(visit.request, framed_alone(title, body), status=status, headers=headers)
 
 
 def number(words: str) -> Any:

@@ -47,6 +47,7 @@ from highwater.streams.jobs.decks import (
     Passage,
     Planned,
     as_json,
+    of_job,
     outline_of,
     outline_prompt,
     passages_of_blocks,
@@ -166,7 +167,7 @@ class GenerationSteps:
         deck = await self._cache.lookup(_wanted(job, args), self._clock())
         if deck is None:
             return None
-        slides = tuple(deck["slides"])
+        slides = tuple(of_job(deck["slides"], job.id))
         told = tuple(
             ProgressReport(SLIDE_COMPLETED, slide["number"], slide["slide_id"], slide["title"]) for slide in slides
         )
@@ -203,12 +204,12 @@ class GenerationSteps:
                 break
 
         def concluded(text: str) -> Step:
-            slide = _checked(lambda: read_slide(json_object_in(text), number, sources))
+            slide = _checked(lambda: read_slide(json_object_in(text), job.id, number, sources))
             slides = [one for _, one in sorted({**made, number: as_json(slide)}.items())]
             told = ProgressReport(SLIDE_COMPLETED, number, slide.slide_id, slide.title)
             return Step({**held, **_checkpoint(outline, slides)}, len(slides), len(outline.slides), (told,))
 
-        started = ProgressReport(SLIDE_STARTED, number, slide_id(number), outline.slides[number - 1].title)
+        started = ProgressReport(SLIDE_STARTED, number, slide_id(job.id, number), outline.slides[number - 1].title)
         return Ask(slide_stage(number), self._model, system, user, concluded, _TEMPERATURE, _SLIDE_TOKENS, (started,))
 
     def _fits(self, system: str, user: str, tokens_max: int) -> bool:
@@ -223,7 +224,7 @@ class GenerationSteps:
         if args.remake[-1] > len(slides):
             raise JobFailedError(f"the presentation {args.presentation_id} has no slide {args.remake[-1]}")
         planned = tuple(Planned(slide["title"], tuple(slide["bullets"][:POINTS_MAX])) for slide in slides)
-        kept = [slide for slide in slides if slide["number"] not in args.remake]
+        kept = of_job((slide for slide in slides if slide["number"] not in args.remake), job.id)
         return Step(_checkpoint(Outline(deck.title, planned), kept), len(kept), len(slides))
 
     def _done(self, job: Job, args: GenerationArgs, held: Any) -> Done:

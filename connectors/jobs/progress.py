@@ -24,6 +24,7 @@ from highwater.connectors.postgres.pool import Connection
 from highwater.connectors.redis.keys import (
     CHECKPOINT,
     CHECKPOINT_SECONDS,
+    PRESENTATION_VIEWS,
     PROGRESS,
     PROGRESS_BROADCAST,
     PROGRESS_ENTRIES_MAX,
@@ -203,7 +204,10 @@ class Progress(Handler[Shown, list[DeadLetter]]):
         pipe = self._link.require().pipeline(transaction=False)
         for record, value in events:
             if record.value is None:
-                pipe.delete(key(CHECKPOINT, job_id=(record.key or b"").decode("utf-8", "replace")))
+                job_id = (record.key or b"").decode("utf-8", "replace")
+                # An erased deck's number has no other end; that of a new deck is filled again when it is read.
+                pipe.delete(key(CHECKPOINT, job_id=job_id))
+                pipe.delete(key(PRESENTATION_VIEWS, presentation_id=job_id))
                 continue
             arguments = [value["epoch"], value["status"], CHECKPOINT_SECONDS, *checkpoint_fields(value)]
             await self._save(keys=[key(CHECKPOINT, job_id=value["job_id"])], args=arguments, client=pipe)

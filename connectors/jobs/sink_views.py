@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from highwater.connectors.jobs import views
-from highwater.connectors.jobs.views import ViewDeltas
+from highwater.connectors.jobs.views import ViewCounts
 from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event
@@ -35,8 +35,8 @@ class ViewsSink(Handler[ViewRecorded, Prepared]):
     # A full window ends early: 20,000 in a minute are 333 views a second, and 4 MB of records.
     batch_max = 20_000
 
-    def __init__(self, deltas: ViewDeltas, *, window_seconds: float) -> None:
-        self._deltas = deltas
+    def __init__(self, shown: ViewCounts, *, window_seconds: float) -> None:
+        self._shown = shown
         self.gather_seconds = window_seconds
 
     async def prepare(self, events: Sequence[Event[ViewRecorded]]) -> Prepared:
@@ -47,12 +47,11 @@ class ViewsSink(Handler[ViewRecorded, Prepared]):
     async def apply(
         self, tx: Connection, events: Sequence[Event[ViewRecorded]], prepared: Prepared
     ) -> Sequence[DeadLetter]:
-        """Store the counts, then subtract them from the number in Redis.
+        """Store the counts, then raise the numbers in Redis to them.
 
-        Before the commit, not after it: a process that dies between the two shows a window late; otherwise it would
-        show it twice forever.
+        Before the commit, not after it: a process that dies between the two has shown views that are in the log and
+        stored by its successor, which raises the numbers to the same sums.
         """
         if prepared.counts:
-            await views.store(tx, prepared.counts)
-            await self._deltas.lower(prepared.counts)
+            await self._shown.reach(await views.store(tx, prepared.counts))
         return prepared.dead

@@ -53,6 +53,10 @@ class Statements(TypedDict):
     erase_jobs: str
     erase_presentations: str
     erase_presentation_shares: str
+    add_presentation_link: str
+    presentation_links_read: str
+    delete_presentation_link: str
+    shared_presentation_read: str
     tag_documents: str
     deleted_texts: str
     decks_to_redact: str

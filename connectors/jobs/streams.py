@@ -98,6 +98,20 @@ class JobStreams:
             pipe.expire(zset, SOCKET_SECONDS)
         await self._link.run(pipe.execute())
 
+    async def open_sockets(self, now_ms: int) -> dict[str, list[str]]:
+        """Return the sockets that were reported within `SOCKET_SECONDS`, by user; looks through all keys.
+
+        Raises:
+            RedisAwayError: Redis did not answer.
+        """
+        prefix, found = key(SOCKETS, user_id=""), dict[str, list[str]]()
+        async for names in self._link.names(key(SOCKETS, user_id="*")):
+            commands = [("ZRANGEBYSCORE", name, now_ms - SOCKET_SECONDS * 1000, "+inf") for name in names]
+            for name, members in zip(names, await self._link.replies(commands), strict=True):
+                if not isinstance(members, Exception):  # a key of another type
+                    found[name.decode().removeprefix(prefix)] = [member.decode() for member in members]
+        return found
+
     async def gone(self, user_id: str, member: str) -> None:
         """Remove a closed socket.
 

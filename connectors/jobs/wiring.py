@@ -19,7 +19,7 @@ from highwater.connectors.jobs.sink_views import ViewsSink
 from highwater.connectors.jobs.steps import Steps
 from highwater.connectors.jobs.store import Jobs
 from highwater.connectors.jobs.turns import Turns
-from highwater.connectors.jobs.views import ViewDeltas
+from highwater.connectors.jobs.views import ViewCounts
 from highwater.connectors.jobs.worker_jobs import JobCommands
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.models.call_rows import Calls
@@ -47,7 +47,7 @@ async def _usage(w: Wiring) -> Connector:
 
 
 async def _views(w: Wiring) -> Connector:
-    sink = ViewsSink(ViewDeltas(await w.redis()), window_seconds=w.settings.view_window_seconds)
+    sink = ViewsSink(ViewCounts(await w.redis()), window_seconds=w.settings.view_window_seconds)
     return BatchConsumer(sink, w.context)
 
 

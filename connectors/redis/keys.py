@@ -1,8 +1,8 @@
 """The catalogue of Redis keys (R0.22 to R0.26, R2.4 to R2.10): the writer, the contents and the TTL of each.
 
 Redis holds nothing that cannot be rebuilt. A part in braces is a parameter; ids are used unchanged, so a colon in one
-cannot be distinguished from a separator and no key is ever parsed. Keys that one script touches belong to one resource:
-in a Redis Cluster they share a hash tag, so that they are on one node (R2.1, `resource_key`).
+cannot be distinguished from a separator and no key with several parameters is ever parsed. Keys that one script touches
+belong to one resource: in a Redis Cluster they share a hash tag, so that they are on one node (R2.1, `resource_key`).
 """
 
 from __future__ import annotations
@@ -55,14 +55,16 @@ USAGE_SECONDS = 7_776_000
 DELTAS = "answer_deltas:{user_id}"
 DELTA_ENTRIES_MAX = 4_096
 DELTA_SECONDS = 300
-# ZSET of `{server_id}:{connection_id}`, score = last beat in ms, 300 s (R2.23): which processes hold sockets on a user's jobs.
+# ZSET of `{server_id}:{connection_id}`, score = last beat in ms, 300 s (R2.23): which processes hold sockets on a user's jobs;
+# `GET /api/sockets` counts them.
 SOCKETS = "ws_connections:{user_id}"
 SOCKET_SECONDS = 300
 # HASH plan_name, max_presentations_per_month, ai_tokens_per_month, max_file_size_mb, storage_gb, requests_per_minute, features,
 # subscription_status, period_end (R2.32), 300 s, gone when the plan changes; while it is loaded `loading` alone.
 PLAN_LIMITS = "plan_limits:{organization_id}"
 PLAN_LIMITS_SECONDS = 300
-# STRING number of views of a deck that are not stored yet (R2.42); gone when they are (R2.43).
+# STRING number of views of a deck, the one that is shown (R2.42), no TTL; never below the stored number, which refills it
+# (R2.43); gone with the deck's owner.
 PRESENTATION_VIEWS = "presentation_view_count:{presentation_id}"
 # HASH user_id, organization_id, role, email, plan, created_at, last_active, ip; 86400 s, sliding (R2.4, R2.5). The id
 # is the SHA-256 of the token in hex; the token itself is never in Redis or its file.

@@ -207,7 +207,7 @@ MODELS: tuple[Model, ...] = (
         _columns("job_id kind organization_id user_id args expires_ms arrived_ms position"), is_open=_erased,
         excluded={
             "status and all that follows": "limits are judged with what was used at that moment; the rest is work",
-            "presentations, presentation_shares, blobs, semantic_vectors": "answers of a model, and uploads",
+            "presentations, presentation_shares, presentation_links, blobs, semantic_vectors": "answers of a model, and uploads",
         },
     ),
     Model(

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from math import log
 from typing import Any
+from uuid import UUID, uuid5
 
 import orjson
 
@@ -138,9 +139,14 @@ def slide_stage(number: int) -> str:
     return f"slide-{number}"
 
 
-def slide_id(number: int) -> str:
-    """Return the id of a slide in its deck."""
-    return f"s{number}"
+def slide_id(job_id: str, number: int) -> str:
+    """Return the UUID of a slide: the same whenever the job makes it again, and another in every other deck."""
+    return str(uuid5(UUID(job_id), str(number)))
+
+
+def of_job(slides: Iterable[Mapping[str, Any]], job_id: str) -> list[dict[str, Any]]:
+    """Return slides of another deck as slides of this job's."""
+    return [{**slide, "slide_id": slide_id(job_id, slide["number"])} for slide in slides]
 
 
 def outline_prompt(
@@ -195,8 +201,8 @@ def read_outline(found: Mapping[str, Any], slides: int) -> Outline:
     return Outline(_title(found), tuple(Planned(_title(one), _lines(one, "points", POINTS_MAX)) for one in planned))
 
 
-def read_slide(found: Mapping[str, Any], number: int, sources: Sequence[Passage] = ()) -> Slide:
-    """Parse the slide in an answer; `sources` are those of the prompt.
+def read_slide(found: Mapping[str, Any], job_id: str, number: int, sources: Sequence[Passage] = ()) -> Slide:
+    """Parse the slide in an answer to a job; `sources` are those of the prompt.
 
     Raises:
         BadDeckError: it has no title, no bullets, or an invalid table.
@@ -212,7 +218,7 @@ def read_slide(found: Mapping[str, Any], number: int, sources: Sequence[Passage]
     by_id = {f"S{place}": passage.source for place, passage in enumerate(sources, start=1)}
     named = [by_id.get(str(one.get("source"))) if isinstance(one, Mapping) else None for one in bullets]
     return Slide(
-        slide_id(number),
+        slide_id(job_id, number),
         number,
         _title(found),
         texts,

@@ -34,6 +34,7 @@ def test_every_route_declares_what_it_asks(application: Any) -> None:
     assert public == {
         *described, "/healthz", "/readyz", "/metrics", "/api/cache/prewarm", "/login", "/logout", "/favicon.ico",
         "/login/openid", "/login/openid/callback", "/read/static/{file}",
+        "/api/shared/{token}", "/read/shared/{token}",
     }  # fmt: skip
     assert not {one for one in found if one.access.role is not None and one.access.scope is None} - {
         one for one in found if one.path == "/api/changes"
@@ -54,7 +55,8 @@ def test_every_route_says_what_limits_it(application: Any) -> None:
     writes = {key for key in by_limit[RateLimit.NONE] if key[0] not in ("GET", "HEAD", "page")}
     assert writes == set()
     assert {path for _, path in by_limit[RateLimit.ADDRESS]} == {
-        *("/api/matches/live", "/api/matches/{match}", "/api/league/{season}/stats/live", "/api/cache/prewarm")
+        *("/api/matches/live", "/api/matches/{match}", "/api/league/{season}/stats/live", "/api/cache/prewarm"),
+        "/api/shared/{token}",
     }
 
 
@@ -122,7 +124,7 @@ def test_openapi_says_what_the_declarations_say(application: Any) -> None:
         if described is None:
             continue
         seen += 1
-        assert ("security" in described) is (access != PUBLIC), path
+        assert ("security" in described) is (access.role is not None or access.token is not None), path
         expected = {"401", "403"} if access.role is not None else {"401"} if access.token else set()
         if method != "GET":
             expected.add("403")  # a page of another site

@@ -94,7 +94,7 @@ def test_what_an_operation_asks_for_is_a_scheme(application: Any) -> None:
             if not names:
                 public.add(path)
     assert asked == schemes
-    assert public == {"/healthz", "/readyz", "/metrics"}
+    assert public == {"/healthz", "/readyz", "/metrics", "/api/shared/{token}"}
 
 
 def test_the_page_shows_the_examples(application: Any) -> None:

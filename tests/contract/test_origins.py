@@ -18,7 +18,7 @@ RECORDS = record_paths()
 DOCUMENTS = {
     "Reclustering on demand": 76,
     "Query pipeline (MaaS)": 156,
-    "Cache and queues (Redis)": 181,
+    "Cache and queues (Redis)": 184,
     "Data lifecycle (RC-v1)": 32,
     "Caching policy of the league": 163,
 }

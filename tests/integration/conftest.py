@@ -17,6 +17,9 @@ from redis.asyncio import Redis as AsyncRedis
 
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.redis.link import RedisLink, open_redis
+from highwater.deploy.local.part import STOP_LIMIT
+from highwater.deploy.local.ports import PortBook
+from highwater.deploy.local.redis import Redis as LocalRedis
 from highwater.deploy.local.stack import Addresses, LocalStack
 from highwater.schemas.codec import Codec
 from highwater.streams.settings import Settings
@@ -83,6 +86,17 @@ async def redis(redis_url: str) -> AsyncIterator[Any]:
     """A client of that Redis number, as anybody has one."""
     async with AsyncRedis.from_url(redis_url, decode_responses=True) as client:
         yield client
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[LocalRedis]:
+    """A Redis that this test may kill."""
+    part = LocalRedis(tmp_path, PortBook(tmp_path))
+    part.take_ports()
+    part.prepare()
+    part.process.start(part.command())
+    yield part
+    part.process.stop(STOP_LIMIT)
 
 
 @pytest.fixture(scope="module")

@@ -173,6 +173,15 @@ class World:
         assert answer.status == 201, answer
         return str(json.loads(answer.body)["session_id"])
 
+    async def link_of(self, place: str) -> str:
+        """A fresh public link of the deck of a place."""
+        if place == "none":
+            return str(uuid.uuid4())
+        path = f"/api/presentations/{self.named[place]['presentation']}/links"
+        answer = await ask(self.guarded, "POST", path, token="admin")
+        assert answer.status == 201, answer
+        return str(json.loads(answer.body)["link_id"])
+
 
 class Request(NamedTuple):
     """An operation on something."""
@@ -255,6 +264,8 @@ async def send(world: World, who: Who, request: Request) -> Answer:
         names["session"] = "hws_none" if request.place == "none" else await world.session_of(request.place)
         token = await world.session(who) if who.is_session else token
     path = request.path
+    if "{link}" in path:
+        names["link"] = await world.link_of(request.place)
     for name, value in names.items():
         path = path.replace(f"{{{name}}}", quote(value, safe=""))
     query = QUERIES[operation](request.place) if operation in QUERIES else ""

@@ -7,11 +7,13 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import orjson
 import pytest
 
 from highwater.api.examples import DECK_ID, EXAMPLES, FAILED_JOB_ID, JOB_ID, PATH_EXAMPLES, USER_ID, WAITING_JOB_ID
+from highwater.connectors.identity.sessions import token_hash
 from tests.integration.api_server import NOW, Api, Seeds, cluster
 from tests.integration.chunks.making import store_chunk, store_ingest, store_namespace
 from tests.integration.jobs.watching import store_job
@@ -65,6 +67,10 @@ async def seeds(seeds: Seeds) -> Seeds:
         "presentations", presentation_id=DECK_ID, organization_id="acme", user_id="ada", title="Lag",
         slides=orjson.dumps([slide]).decode(), position="jobs.generation-requested/0/3", created_at=NOW,
     )  # fmt: skip
+    for link_id, token in ((PATH_EXAMPLES["link"], "revoked"), (str(uuid4()), PATH_EXAMPLES["token"])):
+        await seeds.insert(
+            "presentation_links", link_id=link_id, presentation_id=DECK_ID, token_hash=token_hash(token), created_at=NOW
+        )
     return seeds
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ import pytest
 from highwater.api.core.auth import key_id_of
 from highwater.connectors.identity.rate_limits import CallCounts, RateSubject
 from highwater.connectors.redis.link import RedisAwayError, RedisLink, open_redis
-from highwater.deploy.local.part import STOP_LIMIT
-from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.redis import Redis
 from highwater.streams.identity.rate_limits import WINDOW_SECONDS, minute_of
 from highwater.streams.telemetry import RATE_LIMIT_OPEN
@@ -262,17 +259,6 @@ async def test_an_open_api_limits_nobody_who_is_not_named(limited, link: RedisLi
             answers = [await _post(client) for _ in range(6)]
     assert {(answer.status_code, answer.headers.get("ratelimit")) for answer in answers} == {(201, None)}
     assert await link.client.keys("ratelimit:*") == []
-
-
-@pytest.fixture
-def own_redis(tmp_path: Path) -> Iterator[Redis]:
-    """A Redis that this test may kill."""
-    part = Redis(tmp_path, PortBook(tmp_path))
-    part.take_ports()
-    part.prepare()
-    part.process.start(part.command())
-    yield part
-    part.process.stop(STOP_LIMIT)
 
 
 @pytest.mark.requirement("R2.31")

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
+from uuid import UUID, uuid5
 
 import pytest
 
@@ -17,6 +18,7 @@ from highwater.connectors.jobs.store import Change, Deck, job_of, store_changes
 from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.jobs import CHECKPOINT_SAVED, GENERATION_REQUESTED, PROGRESS, USAGE_RECORDED
+from highwater.streams.jobs.decks import of_job
 from highwater.streams.jobs.jobs import Job, finished, stepped, taken
 from highwater.streams.jobs.progress import STEP_COMPLETED, ProgressReport
 from highwater.streams.jobs.states import Kind
@@ -31,6 +33,11 @@ def stages(slides: int) -> list[str]:
     return ["outline", *(f"slide-{number}" for number in range(1, slides + 1))]
 
 
+def slide_ids(job_id: str, slides: int) -> list[str]:
+    """The UUIDs of a deck's slides."""
+    return [str(uuid5(UUID(job_id), str(number))) for number in range(1, slides + 1)]
+
+
 @pytest.mark.requirement("R2.16")
 async def test_a_deck_from_a_command_to_its_end(j: Jobs):
     """One call for the outline and one a slide; a checkpoint after each, dense progress, and the deck counted once."""
@@ -42,12 +49,12 @@ async def test_a_deck_from_a_command_to_its_end(j: Jobs):
     assert {(call["outcome"], call["sends"], call["user_id"]) for call in await j.calls(job_id)} == {
         ("answered", 1, None)
     }
-    saved = await j.events(CHECKPOINT_SAVED)
+    saved, ids = await j.events(CHECKPOINT_SAVED), slide_ids(job_id, 3)
     assert [None if one is None else (one["slides_completed"], one["completed_slide_ids"]) for one in saved] == [
         (0, []),
-        (1, ["s1"]),
-        (2, ["s1", "s2"]),
-        (3, ["s1", "s2", "s3"]),
+        (1, ids[:1]),
+        (2, ids[:2]),
+        (3, ids),
         None,
     ]
     told = await j.events(PROGRESS)
@@ -63,9 +70,9 @@ async def test_a_deck_from_a_command_to_its_end(j: Jobs):
     deck = await j.deck(job_id)
     assert deck is not None
     assert [(one["slide_id"], one["number"], one["title"]) for one in deck["slides"]] == [
-        ("s1", 1, "Part 1"),
-        ("s2", 2, "Part 2"),
-        ("s3", 3, "Part 3"),
+        (ids[0], 1, "Part 1"),
+        (ids[1], 2, "Part 2"),
+        (ids[2], 3, "Part 3"),
     ]
     assert (row["worker"], row["lease_until_ms"], row["checkpoint"], row["seq"]) == (None, None, None, 7)
     # Four calls of 100 and 20 tokens at 1,000 and 2,000 dollars a million: 14 cents each.
@@ -186,7 +193,7 @@ async def test_an_outline_that_nobody_approves(j: Jobs):
 
 
 async def test_one_slide_is_made_anew(j: Jobs):
-    """One call, whose input has the points of the others; the others are copied unchanged into a new deck."""
+    """One call, whose input has the points of the others; the others are copied into a new deck, under its own ids."""
     worker = j.worker()
     first = await j.submit(slides=3)
     await j.request(worker, first)
@@ -207,7 +214,9 @@ async def test_one_slide_is_made_anew(j: Jobs):
     assert asked["said"] == [
         bullet for slide in (before["slides"][0], before["slides"][2]) for bullet in slide["bullets"]
     ]
-    assert [after["slides"][0], after["slides"][2]] == [before["slides"][0], before["slides"][2]]
+    copied = [before["slides"][0], before["slides"][2]]
+    assert [after["slides"][0], after["slides"][2]] == of_job(copied, second)
+    assert [one["slide_id"] for one in after["slides"]] == slide_ids(second, 3)
     assert (await j.deck(first)) == before
     assert "has no slide 4" in (await j.until_status(missing, "failed"))["error"]
     assert "there is no presentation" in (await j.until_status(theirs, "failed"))["error"]
@@ -231,10 +240,11 @@ async def test_a_worker_killed_after_slide_7_of_15(j: Jobs):
     assert j.llm.by_key() == {f"{job_id}/{stage}/1": 2 if stage == "slide-8" else 1 for stage in stages(15)}
     deck = await j.deck(job_id)
     assert deck is not None
-    assert [slide["slide_id"] for slide in deck["slides"]] == [f"s{number}" for number in range(1, 16)]
+    assert [slide["slide_id"] for slide in deck["slides"]] == slide_ids(job_id, 15)
     assert [one["seq"] for one in await j.events(PROGRESS)] == list(range(1, 32))
     saved = [one for one in await j.events(CHECKPOINT_SAVED) if one is not None]
     assert [one["slides_completed"] for one in saved] == list(range(16))
+    assert [one["completed_slide_ids"] for one in saved] == [slide_ids(job_id, n) for n in range(16)]
     assert [one["epoch"] for one in saved] == [1] * 8 + [3] * 8
     assert len(await j.events(USAGE_RECORDED)) == 1
 
@@ -675,7 +685,7 @@ async def test_a_query_like_one_before_asks_nobody(cached: Jobs):
     await client.expire(f"semantic_cache:{name}", 1_000)
     row = await made(cached, "Explain KRaft")
     assert (row["calls"], row["tokens"], row["cost_cents"], row["steps_done"]) == (0, 0, 0, 2)
-    assert row["deck"]["slides"] == json.loads(entry[b"response"])["slides"]  # type: ignore[index]
+    assert row["deck"]["slides"] == of_job(json.loads(entry[b"response"])["slides"], str(row["job_id"]))  # type: ignore[index]
     assert row["deck"]["title"] == "Explain KRaft"  # type: ignore[index]
     assert (await _entries(cached))[0][b"hit_count"] == b"1"
     assert await client.ttl(f"semantic_cache:{name}") <= 1_000

@@ -440,10 +440,33 @@ async def test_sockets_are_known_by_their_user(api, jobs, monkeypatch):
 
         await until(is_renewed, "a later beat")
 
+        server = api.app.state.jobs.watchers._server_id
+        assert await counted(api) == {server: 2, "other": 1}
+        await client.set("ws_connections:odd", "of another type")
+
     async def are_gone() -> bool:
         return await client.zrange(f"ws_connections:{BOB}", 0, -1) == [b"other:1"]
 
     await until(are_gone, "they have gone")
+    assert await counted(api) == {"other": 1}
+    api.clock.offset_ms += 101_000  # its process was killed: 301 s after its last report it is not counted
+    try:
+        assert await counted(api) == {}
+    finally:
+        api.clock.offset_ms -= 101_000
+
+
+async def counted(api) -> dict[str, int]:
+    """What an operator sees: open sockets by process, all of them Bob's."""
+    found = (await api.get("/api/sockets")).json()
+    assert found["users"] == ([{"user_id": BOB, "sockets": found["sockets"]}] if found["sockets"] else [])
+    return {one["server_id"]: one["sockets"] for one in found["processes"]}
+
+
+async def test_operators_count_sockets(guarded):
+    """Unbound keys and admins only; the answer is 403 to a bound key."""
+    codes = [(await guarded.get("/api/sockets", key)).status_code for key in ("root-key", "eye-key", "bob-key", None)]
+    assert codes == [200, 200, 403, 401]
 
 
 async def test_a_server_that_stops_ends_its_streams(own_settings, jobs):

@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from redis.asyncio import Redis
 
 from highwater.api.app import server_of
 from highwater.connectors.jobs.progress import Progress
@@ -236,3 +237,32 @@ async def test_wrong_use(api, api_environment):
         assert (code, out, err.count("\n")) == (status, "", 1), arguments
     code, _, err = await outcome({**api_environment, "HIGHWATER_PORT": "1"}, "show", new_id())
     assert (code, "does not answer" in err) == (1, True)
+
+
+async def test_public_links(seeds, api, api_environment):
+    """Created with its address, listed without it, revoked; a link that the deck does not have is exit status 1."""
+    deck = new_id()
+    query = "INSERT INTO presentations VALUES ($1, $2, $3, 'Why', '[]', 'jobs.generation-requested/0/3', now())"
+    await seeds.run(query, deck, ORG, ADA)
+    code, out, _ = await outcome(api_environment, "links", "create", deck)
+    address = out.strip()
+    assert (code, address.startswith(f"{api.url}/read/shared/hwp_")) == (0, True)
+    assert (await api.get(address.removeprefix(api.url))).status_code == 200
+    code, out, _ = await outcome(api_environment, "links", "list", deck, "--json")
+    (listed,) = map(json.loads, out.splitlines())
+    assert (code, set(listed)) == (0, {"link_id", "created_at"})
+    revoking = ("links", "revoke", deck, listed["link_id"])
+    assert await outcome(api_environment, *revoking) == (0, f"{listed['link_id']}\n", "")
+    assert (await api.get(address.removeprefix(api.url))).status_code == 404
+    code, _, err = await outcome(api_environment, *revoking)
+    assert (code, "there is no link" in err) == (1, True)
+    assert (await outcome(api_environment, "links", "list", new_id()))[0] == 1
+
+
+async def test_open_sockets_are_counted(api, api_environment, redis_url):
+    """A line for each process and user, and the sum."""
+    async with Redis.from_url(redis_url) as redis:
+        await redis.zadd("ws_connections:ada", {"pod-1:a": api.clock(), "pod-1:b": api.clock()})
+    code, out, _ = await outcome(api_environment, "sockets")
+    lines = [line.split() for line in out.splitlines()]
+    assert (code, lines[1:]) == (0, [["process", "pod-1", "2"], ["user", "ada", "2"], ["all", "2"]])

@@ -200,10 +200,11 @@ async def test_a_lower_epoch_never_replaces_a_higher(link, progress):
 
 @pytest.mark.requirement("R2.13")
 async def test_a_tombstone_deletes(link, progress):
-    """R2.13, also before and behind other checkpoints of a batch."""
+    """R2.13, also before and behind other checkpoints of a batch; and the number of views of an erased deck."""
     job, other = new_id(), new_id()
+    await link.client.set(f"presentation_view_count:{job}", 3)
     await materialize(progress, [checkpoint(job), checkpoint(other), tombstone(job)])
-    assert await link.client.exists(f"gen_checkpoint:{job}") == 0
+    assert await link.client.exists(f"gen_checkpoint:{job}", f"presentation_view_count:{job}") == 0
     assert await link.client.exists(f"gen_checkpoint:{other}") == 1
 
 

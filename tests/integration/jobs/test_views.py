@@ -1,4 +1,4 @@
-"""Views of decks: shown at once, stored once per window, with the right number, with any crash in the middle of one."""
+"""Views of decks: counted at once in the key that is shown, stored once per window, with any crash in the middle of one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from highwater.connectors.jobs.sink_views import ViewsSink
-from highwater.connectors.jobs.views import ViewDeltas
+from highwater.connectors.jobs.views import ViewCounts
 from highwater.connectors.kafka import consumer
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.redis.link import RedisLink, open_redis
+from highwater.deploy.local.redis import Redis
 from highwater.schemas.jobs import VIEW_RECORDED
 from highwater.streams.settings import read_settings
 from highwater.streams.telemetry import configure_logging
@@ -25,8 +26,6 @@ from tests.conftest import Stack
 from tests.integration.api_server import Api, Seeds, running_api
 from tests.integration.children import SESSION_MS, child
 from tests.integration.connecting import event, in_transaction, running, send, surroundings, until
-
-# A dead member is replaced after this long.
 
 
 @pytest.fixture
@@ -62,7 +61,7 @@ def publish(stack: Stack, context: ProcessContext, decks: Sequence[str]) -> None
 
 def sink(link: RedisLink, window_seconds: float = 600.0) -> ViewsSink:
     """The sink with a window that does not end by itself, by default."""
-    return ViewsSink(ViewDeltas(link), window_seconds=window_seconds)
+    return ViewsSink(ViewCounts(link), window_seconds=window_seconds)
 
 
 async def accounted(context: ProcessContext, link: RedisLink, wanted: Any) -> None:
@@ -84,40 +83,59 @@ async def test_a_window_is_one_row_a_deck(context: ProcessContext, link: RedisLi
     assert (await stored(context, deck), await stored(context, other)) == (4, 1)
 
 
-@pytest.mark.requirement("R2.43")
-async def test_what_is_stored_is_taken_from_what_is_shown_on_top(
+async def shown(link: RedisLink, deck: str) -> tuple[bytes | None, int]:
+    """The number in Redis and its TTL."""
+    name = f"presentation_view_count:{deck}"
+    return await link.client.get(name), await link.client.ttl(name)
+
+
+@pytest.mark.requirement("R2.42", "R2.43")
+async def test_the_key_holds_the_number_of_views(context: ProcessContext, link: RedisLink, deck: str) -> None:
+    """A string without a TTL: all views, before and after they are stored, and those that other producers sent."""
+    views = ViewCounts(link)
+    assert (await views.shown(deck, 0), await shown(link, deck)) == (0, (None, -2))
+    for _ in range(5):
+        assert await views.add(deck, 0)
+    assert await link.client.type(f"presentation_view_count:{deck}") == b"string"
+    assert await shown(link, deck) == (b"5", -1)
+    await in_transaction(context, sink(link), viewed(deck, deck, deck))
+    assert (await stored(context, deck), await shown(link, deck)) == (3, (b"5", -1))
+    await in_transaction(context, sink(link), viewed(deck, deck))
+    assert (await stored(context, deck), await shown(link, deck)) == (5, (b"5", -1))
+    await in_transaction(context, sink(link), viewed(*[deck] * 842))
+    assert (await stored(context, deck), await shown(link, deck)) == (847, (b"847", -1))
+    await views.add(deck, 847)
+    await views.cancel(deck)
+    assert await shown(link, deck) == (b"847", -1)
+
+
+@pytest.mark.requirement("R2.42", "R2.43")
+async def test_a_key_that_redis_lost_is_refilled_from_postgresql(
     context: ProcessContext, link: RedisLink, deck: str
 ) -> None:
-    """The sum of both is the number of views all the time; at 0 nothing is left in Redis."""
-    deltas = ViewDeltas(link)
-    for _ in range(5):
-        assert await deltas.raised(deck)
-    assert (await deltas.of(deck), await link.client.ttl(f"presentation_view_count:{deck}")) == (5, -1)
-    await in_transaction(context, sink(link), viewed(deck, deck, deck))
-    assert (await stored(context, deck), await deltas.of(deck)) == (3, 2)
-    await in_transaction(context, sink(link), viewed(deck, deck))
-    assert (await stored(context, deck), await deltas.of(deck)) == (5, 0)
-    assert await link.client.exists(f"presentation_view_count:{deck}") == 0
-
-
-async def test_an_emptied_redis_hides_nothing_for_good(context: ProcessContext, link: RedisLink, deck: str) -> None:
-    """After a FLUSHALL in a window the stored number is complete, and the number shown on top never falls below 0."""
-    deltas = ViewDeltas(link)
+    """A FLUSHALL in a window: the next view, read or end of a window raises the key to what is stored, and none counts twice."""
+    views, name = ViewCounts(link), f"presentation_view_count:{deck}"
     for _ in range(3):
-        await deltas.raised(deck)
-    await link.client.delete(f"presentation_view_count:{deck}")
+        await views.add(deck, 0)
     await in_transaction(context, sink(link), viewed(deck, deck, deck))
-    assert (await stored(context, deck), await deltas.of(deck)) == (3, 0)
-    await deltas.raised(deck)
-    assert await deltas.of(deck) == 1
+    await link.client.delete(name)
+    assert (await views.shown(deck, 3), await shown(link, deck)) == (3, (b"3", -1))
+    await link.client.delete(name)
+    await views.add(deck, 3)
+    assert await shown(link, deck) == (b"4", -1)
+    await link.client.delete(name)
+    await in_transaction(context, sink(link), viewed(deck))
+    assert (await stored(context, deck), await shown(link, deck)) == (4, (b"4", -1))
+    await views.cancel(deck)
+    assert await views.shown(deck, 4) == 4
 
 
-async def test_without_redis_views_are_stored(context: ProcessContext, deck: str) -> None:
-    """It is shown once it is stored; nothing fails."""
+async def test_without_redis_the_stored_number_is_shown(context: ProcessContext, deck: str) -> None:
+    """A view is shown once it is stored; nothing fails."""
     away = RedisLink(None)
-    assert not await ViewDeltas(away).raised(deck)
+    assert not await ViewCounts(away).add(deck, 0)
     await in_transaction(context, sink(away), viewed(deck))
-    assert (await stored(context, deck), await ViewDeltas(away).of(deck)) == (1, 0)
+    assert (await stored(context, deck), await ViewCounts(away).shown(deck, 1)) == (1, 1)
 
 
 async def test_batches_at_once_lose_nothing(context: ProcessContext, link: RedisLink) -> None:
@@ -149,18 +167,18 @@ async def test_a_kill_in_a_window_loses_and_doubles_nothing(
 async def test_a_kill_before_the_commit_loses_and_doubles_nothing(
     stack: Stack, context: ProcessContext, link: RedisLink, deck: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kill -9 with the views written and not committed, and Redis updated: PostgreSQL has them once, and Redis none too many."""
+    """Kill -9 with the views written and not committed, and Redis updated: PostgreSQL has them once, and so has Redis."""
     monkeypatch.setattr(consumer, "SESSION_MS", SESSION_MS)
-    deltas = ViewDeltas(link)
     for _ in range(30):
-        await deltas.raised(deck)
+        await ViewCounts(link).add(deck, 0)
     with child(stack, "tests.integration.jobs.test_views", str(tmp_path), "applied", folder=tmp_path) as process:
         publish(stack, context, [deck] * 30)
         await until((tmp_path / "applied").exists, "it is written", 60)
+        assert (await stored(context, deck), await shown(link, deck)) == (0, (b"30", -1))
         process.kill()
         process.wait()
     await accounted(context, link, lambda: is_stored(context, deck, 30))
-    assert await deltas.of(deck) == 0
+    assert await shown(link, deck) == (b"30", -1)
 
 
 async def is_stored(context: ProcessContext, deck: str, count: int) -> bool:
@@ -231,11 +249,51 @@ async def test_a_view_is_shown_at_once_and_stored_once(
         assert (await client.get(f"/api/presentations/{deck}")).json()["view_count"] == 3
         await accounted(context, link, lambda: is_stored(context, deck, 3))
         assert (await client.get(f"/api/presentations/{deck}")).json()["view_count"] == 3
+        assert await shown(link, deck) == (b"3", -1)
+        await link.client.delete(f"presentation_view_count:{deck}")
+        assert (await client.post(f"/api/presentations/{deck}/views")).status_code == 202
+        assert await shown(link, deck) == (b"4", -1)
         unknown = await client.post(f"/api/presentations/{uuid.uuid4()}/views")
         malformed = await client.post("/api/presentations/deck/views")
     assert (unknown.status_code, malformed.status_code) == (404, 422)
     async with api.client() as client:
         assert (await client.post(f"/api/presentations/{deck}/views")).status_code == 401
+
+
+@pytest.mark.requirement("R2.43")
+async def test_a_killed_redis_is_refilled_from_postgresql(
+    stack: Stack, context: ProcessContext, own_redis: Redis
+) -> None:
+    """Redis is killed with views that are not stored: what PostgreSQL holds is shown, all views are stored, and the Redis that
+    starts empty gets their number, as often as before.
+    """
+    deck, link = await made_deck(stack), await open_redis(own_redis.address)
+    with running_api(stack.settings(REDIS_URL=own_redis.address)) as api:
+        async with api.client() as client:
+
+            async def count() -> int:
+                return int((await client.get(f"/api/presentations/{deck}")).json()["view_count"])
+
+            for _ in range(3):
+                assert (await client.post(f"/api/presentations/{deck}/views")).status_code == 202
+            assert await count() == 3
+            own_redis.process.kill()
+            assert await count() == 0
+            assert (await client.post(f"/api/presentations/{deck}/views")).status_code == 202
+            await accounted(context, link, lambda: is_stored(context, deck, 4))
+            assert await count() == 4
+            own_redis.process.start(own_redis.command())
+            await until(link.probe, "Redis answers")
+            await link.client.flushall()
+
+            async def is_filled() -> bool:
+                assert await count() == 4
+                return await shown(link, deck) == (b"4", -1)
+
+            await until(is_filled, "Redis has the number again")
+            assert (await client.post(f"/api/presentations/{deck}/views")).status_code == 202
+            assert await count() == 5
+    await link.close()
 
 
 async def test_an_open_api_takes_views_of_anybody(stack: Stack) -> None:

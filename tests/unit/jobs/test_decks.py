@@ -22,6 +22,7 @@ from highwater.streams.jobs.decks import (
     Slide,
     Source,
     as_json,
+    of_job,
     outline_of,
     outline_prompt,
     passages_of,
@@ -30,6 +31,7 @@ from highwater.streams.jobs.decks import (
     read_outline,
     read_slide,
     relevant,
+    slide_id,
     slide_prompt,
     slide_sources,
     slide_stage,
@@ -40,6 +42,7 @@ from highwater.streams.jobs.layout import Slide as LaidOut
 from highwater.streams.jobs.local_deck import NO_SOURCES, local_deck_answer
 from highwater.streams.models.tokens import count_tokens
 
+JOB, OTHER_JOB = "018e9a1f-b3c2-7654-9abc-def012345678", "018e9a1f-b3c2-7654-9abc-def012345679"
 TEXT = """KRaft replaces ZooKeeper as the store of cluster metadata. The controller quorum elects a leader by Raft.
 
 Share groups let many consumers read one partition. Records are acknowledged one by one, so a queue is possible.
@@ -83,6 +86,14 @@ def test_another_outline_is_refused(answer: dict[str, object]):
         read_outline(answer, 3)
 
 
+def test_a_slide_has_a_uuid_of_its_job_and_number():
+    """The same whenever it is made; another for another slide, and in another deck."""
+    assert slide_id(JOB, 7) == slide_id(JOB, 7) == "816d452e-a890-5160-ac4e-f4294ae13e2b"
+    assert len({slide_id(job, number) for job in (JOB, OTHER_JOB) for number in range(1, 51)}) == 100
+    kept = [{"slide_id": "s2", "number": 2, "title": "T"}]
+    assert of_job(kept, JOB) == [{"slide_id": slide_id(JOB, 2), "number": 2, "title": "T"}]
+
+
 def test_a_slide_is_read():
     """Its number is set by us, not by the model; blank bullets are dropped; a bullet names its source only if it was among the
     given ones.
@@ -90,10 +101,10 @@ def test_a_slide_is_read():
     bullets = ["a", " ", {"text": "b\nc", "source": "S2"}, {"text": "d", "source": "S9"}]
     sources = [Passage("x", "one"), Passage("y", "two", "A > B", 4, "y.md")]
     table = {"header": ["k", "v"], "rows": [["a", "1"]]}
-    slide = read_slide({"title": "T", "bullets": bullets, "notes": None, "number": 99, "table": table}, 7, sources)
+    slide = read_slide({"title": "T", "bullets": bullets, "notes": None, "number": 99, "table": table}, JOB, 7, sources)
     named = {"document": "y", "name": "y.md", "heading": "A > B", "place": 4}
     assert as_json(slide) == {
-        "slide_id": "s7", "number": 7, "title": "T", "bullets": ("a", "b c", "d"), "notes": "",
+        "slide_id": slide_id(JOB, 7), "number": 7, "title": "T", "bullets": ("a", "b c", "d"), "notes": "",
         "sources": (None, named, None), "table": table | {"rows_total": 1},
     }  # fmt: skip
 
@@ -115,7 +126,7 @@ def test_a_slide_is_read():
 def test_another_slide_is_refused(answer: dict[str, object]):
     """A slide without content is refused."""
     with pytest.raises(BadDeckError):
-        read_slide(answer, 1)
+        read_slide(answer, JOB, 1)
 
 
 def test_a_document_is_cut_where_it_pauses():
@@ -183,7 +194,7 @@ def test_the_built_in_model_makes_a_deck(count: int, text: str):
     quoted = " ".join(TEXT.split())
     for number in range(1, len(outline.slides) + 1):
         _, user = slide_prompt("What is new in Kafka?", outline, number, passages)
-        slide = read_slide(json.loads(local_deck_answer(slide_stage(number), user)), number)
+        slide = read_slide(json.loads(local_deck_answer(slide_stage(number), user)), JOB, number)
         assert all(
             bullet in (NO_SOURCES, *slide.bullets) and (bullet == NO_SOURCES or bullet in quoted)
             for bullet in slide.bullets
@@ -197,7 +208,7 @@ def test_the_built_in_model_chooses_what_a_slide_is_about():
     told = []
     for number in (1, 2, 3):
         _, user = slide_prompt("Kafka", outline, number, passages)
-        told.append(" ".join(read_slide(json.loads(local_deck_answer(slide_stage(number), user)), number).bullets))
+        told.append(" ".join(read_slide(json.loads(local_deck_answer(slide_stage(number), user)), JOB, number).bullets))
     assert ["ZooKeeper" in told[0], "Share groups" in told[1], "Tiered storage" in told[2]] == [True, True, True]
 
 
@@ -252,7 +263,7 @@ def made(text: str, count: int) -> list[Slide]:
         sources = slide_sources("KRaft", outline, number, passages)
         said = [bullet for slide in slides for bullet in slide.bullets]
         _, user = slide_prompt("KRaft", outline, number, sources, said)
-        slides.append(read_slide(json.loads(local_deck_answer(slide_stage(number), user)), number, sources))
+        slides.append(read_slide(json.loads(local_deck_answer(slide_stage(number), user)), JOB, number, sources))
     return slides
 
 
@@ -435,7 +446,7 @@ def test_a_table_alone_makes_one_slide_that_says_its_first_rows():
     outline = read_outline(json.loads(local_deck_answer(OUTLINE, user)), 5)
     assert [slide.title for slide in outline.slides] == ["Who won?"]
     _, user = slide_prompt("Who won?", outline, 1, passages)
-    slide = read_slide(json.loads(local_deck_answer(slide_stage(1), user)), 1, passages)
+    slide = read_slide(json.loads(local_deck_answer(slide_stage(1), user)), JOB, 1, passages)
     assert slide.bullets[1] == "Club number 1: Won 1, Points 2"
     assert slide.table is not None
     assert (len(slide.table["rows"]), slide.table["rows_total"]) == (12, 20)
