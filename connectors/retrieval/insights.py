@@ -2,7 +2,7 @@
 
 Invariants. The candidates are limited: the newest insights with each word, and the newest of the most recently active
 channels by their vectors. A vector is compared only with those of its own model version; without any, words decide. A
-distant insight is not found.
+distant insight is not found. For a question in a language that the model does not read, its words suffice.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from highwater.streams.chunks.scoring import ANSWER_TEXT_SHARE, similarity_of, w
 from highwater.streams.clock import to_ms
 from highwater.streams.feeds.basis import Basis
 from highwater.streams.feeds.embedding import TextEmbedder
+from highwater.streams.models.wordpiece import is_read
 from highwater.streams.queries.context import Matching
 from highwater.streams.queries.words import subject_words, words_of
 
@@ -95,7 +96,8 @@ class InsightSearch:
             held, ids = await self._with_words(tx, words, channels, named)
             ids |= await self._nearest(tx, channels, basis, vector)
             rows = await tx.fetch(QUERIES["insights_to_score"], list(ids), basis)
-        return scored(held, rows, vector, own=frozenset(map(words_of, subject_words(query))))[:limit]
+        own = frozenset(map(words_of, subject_words(query)))
+        return scored(held, rows, vector, own=own, is_read=is_read(query))[:limit]
 
     async def count(self, words: Sequence[str], channels: Sequence[str] | None) -> Matching | None:
         """Return how many insights contain all of these words that occur anywhere; words that name a channel select
@@ -171,13 +173,14 @@ class InsightSearch:
 
 
 def scored(
-    asked: Words, rows: Sequence[Row], vector: bytes | None, *, own: Collection[frozenset[str]]
+    asked: Words, rows: Sequence[Row], vector: bytes | None, *, own: Collection[frozenset[str]], is_read: bool = True
 ) -> list[FoundInsight]:
     """Return insights by how well they answer, scored as chunks are; the newest of equals first.
 
     Words are compared as a whole and without their endings: `fixed` does not match `prefixed`. A word counts once per
     text, since insights are short. `own`: the words of the question, whose share is returned; the others are added by
-    the Analyzer.
+    the Analyzer. `is_read`: the model reads the language of the question; else its vectors may only add to what the
+    words say, since a text with the very words has a cosine of 0.13 to 0.25.
     """
     weights = asked.weights(own)
     whole = sum(weight for group, weight in weights.items() if group in own) or 1.0
@@ -191,6 +194,7 @@ def scored(
         held = row["vector"]
         is_comparable = query is not None and held is not None and len(held) == len(vector or b"")
         cosine = float(np.frombuffer(held, "<f4") @ query) if is_comparable and query is not None else 0.0
+        similarity = similarity_of(cosine, by_words, ANSWER_TEXT_SHARE if is_comparable else 1.0)
         found.append(
             FoundInsight(
                 row["insight_id"],
@@ -198,7 +202,7 @@ def scored(
                 to_ms(row["ts"]),
                 text,
                 str(Position(INSIGHT_INGESTED, row["source_partition"], row["source_offset"])),
-                round(similarity_of(cosine, by_words, ANSWER_TEXT_SHARE if is_comparable else 1.0), 4),
+                round(similarity if is_read else max(similarity, by_words), 4),
                 round(sum(weight for group, weight in has.items() if group in own) / whole, 4),
             )
         )

@@ -1,4 +1,5 @@
 """Queries from the outside: sent over HTTP, processed by the whole product with a scripted chat service, with killed workers."""
+# ruff: noqa: RUF001 - Russian
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import orjson
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -320,6 +322,33 @@ def test_a_rate_limit_is_waited_for_by_the_product_clock(asked: Product, llm: Sc
     remembered(asked, run_id)
     own = [call.key for call in llm.seen("analyzer") if run_id in str(call.key)]
     assert own == [f"{run_id}/analyzer/1", f"{run_id}/analyzer/2"]
+
+
+RUSSIAN = {
+    "Лимит на размер документа равен десяти мегабайтам.": "Чему равен лимит на размер документа?",
+    "Резервная копия базы создаётся каждые шесть часов.": "Как часто создаётся резервная копия базы?",
+    "Сертификаты обновляются за тридцать дней до окончания срока.": "За сколько дней до срока надо обновить сертификаты?",
+    "Журнал хранится семь дней, затем удаляется.": "Сколько дней хранится журнал событий на диске?",
+}
+
+
+def test_questions_in_a_language_that_the_model_does_not_read_are_answered_by_words(asked: Product):
+    """Four questions in Russian find the sentence that answers them, and one that nothing answers finds none of them."""
+    channel = f"ru-{uuid.uuid4().hex[:8]}"
+    asked.publish(
+        "feeds.insight-ingested",
+        [
+            {"insight_id": f"{channel}-{number}", "channel_id": channel, "ts": 1_764_400_000_000 + number, "text": text}
+            for number, text in enumerate(RUSSIAN)
+        ],
+    )
+    stored = "SELECT count(*) FROM insights WHERE channel_id = $1"
+    asked.until(lambda: asked.sql(stored, channel)[0][0] == len(RUSSIAN), "the sentences are not stored")
+    runs = [ask(asked, question) for question in (*RUSSIAN.values(), "Кто выиграл чемпионат мира по футболу?")]
+    remembered(asked, *runs)
+    found = [[one["insight_id"] for one in orjson.loads(run_of(asked, run_id)["sources"])] for run_id in runs]
+    assert [ids[:1] for ids in found[:-1]] == [[f"{channel}-{number}"] for number in range(len(RUSSIAN))]
+    assert not [insight_id for insight_id in found[-1] if insight_id.startswith(channel)]
 
 
 @pytest.mark.requirement("R1.22", "R1.23")

@@ -53,6 +53,15 @@ def test_meaning_counts_beside_words() -> None:
     assert [(one.insight_id, one.similarity) for one in found] == [("i1", 0.6), ("i3", 0.0), ("i2", 0.0)]
 
 
+def test_words_suffice_where_the_model_does_not_read_the_question() -> None:
+    """Its vectors take nothing from a text with a word of two, and still find one that has no word as it is written."""
+    query = np.asarray([1.0, 0.0], "<f4").tobytes()
+    rows = [row(1, "word", [0.15, 0.0]), row(2, "wards", [0.5, 0.0])]
+    read, unread = (scored(asked("word", "fixed"), rows, query, own=OWN, is_read=is_read) for is_read in (True, False))
+    assert [(one.insight_id, one.similarity) for one in read] == [("i2", 0.3), ("i1", 0.29)]
+    assert [(one.insight_id, one.similarity) for one in unread] == [("i1", 0.5), ("i2", 0.3)]
+
+
 def test_a_word_of_the_analyzer_that_nobody_has_does_not_count() -> None:
     """It replaces a word of the question, whose share of words is reported."""
     held = Words({words_of("word"): 1, words_of("synonym"): 0, words_of("term"): 2}, 10)
