@@ -76,15 +76,17 @@ class SignIn:
         # Sessions from a sign-in at the OpenID provider, which end when their browser signs out.
         self._made: OrderedDict[str, None] = OrderedDict()
 
-    async def visitor(self, request: Request) -> Visitor | None:
-        """Return the sender of a request; None: unknown.
+    async def visitor(self, request: Request, *, may_be_public: bool = False) -> Visitor | None:
+        """Return the sender of a request for a page that may be public or not; None: unknown.
 
         Raises:
             UnavailableError: the cookie represents a session, and Redis is unavailable.
         """
         authorization = self._authorization(request.cookies.get(COOKIE, ""))
         try:
-            return Visitor(await self._authenticator().principal(authorization), authorization)
+            return Visitor(
+                await self._authenticator().principal(authorization, may_be_public=may_be_public), authorization
+            )
         except UnauthorizedError:
             return None
 

@@ -27,9 +27,10 @@ def segment(value: str) -> str:
     return quote(value, safe="")
 
 
-def framed(title: str, body: str, *, reader: str = "", is_signed_in: bool = False, changes: str = "") -> str:
-    """Return a whole page; `reader` distinguishes the snapshots of readers, `changes` is the socket of patches."""
-    sign_out = '<a href="/logout">Sign out</a>' if is_signed_in else ""
+def framed(title: str, body: str, *, reader: str = "", sign: str = "", changes: str = "") -> str:
+    """Return a whole page; `reader` distinguishes the snapshots of readers, `sign` is the link to sign in or out, `changes`
+    the socket of patches.
+    """
     socket = f' data-changes="{text(changes)}"' if changes else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -40,7 +41,7 @@ def framed(title: str, body: str, *, reader: str = "", is_signed_in: bool = Fals
         f'<script type="module" src="{files.address("read.js")}"></script></head>'
         f'<body data-reader="{text(reader)}"{socket}><a class="skip" href="#page">Skip to the page</a>'
         '<header><b><a href="/read">Highwater</a></b><nav aria-label="Pages"><a href="/read">Leagues</a> '
-        f'<a href="/read/feed">Feed</a></nav>{sign_out}<span data-status role="status"></span></header>'
+        f'<a href="/read/feed">Feed</a></nav>{sign}<span data-status role="status"></span></header>'
         f'<main id="page" tabindex="-1">{body}</main>'
         "<footer><p data-plain><small>This page updates itself where JavaScript is on. Reload it to see what is new."
         "</small></p></footer></body></html>"

@@ -1,6 +1,6 @@
 """The addresses of readers' pages: which are served, who may see them, and the responses to other callers.
 
-Invariants. A reader loads nothing of the dashboard. If the API requires keys, an unknown caller is asked to sign in,
+Invariants. A reader loads nothing of the dashboard. If a page requires a key, an unknown caller is asked to sign in,
 and is then sent back. A page is refused by the declaration beside its address; its contents and its forms are
 authorized by the API itself.
 """
@@ -8,7 +8,7 @@ authorized by the API itself.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -41,6 +41,8 @@ _LEAGUE, _FEEDS, _QUERIES, _JOBS = (
     Access(Role.VIEWER, subsystem, limit=RateLimit.NONE, cost=0)
     for subsystem in (Subsystem.LEAGUE, Subsystem.FEEDS, Subsystem.QUERIES, Subsystem.JOBS)
 )
+# A league's pages; forms always need a key.
+_LEAGUE_PAGE = replace(_LEAGUE, may_be_public=True)
 
 
 async def _static(visit: Visit) -> Response:
@@ -49,10 +51,10 @@ async def _static(visit: Visit) -> Response:
 
 # Path, handler, whether it accepts a form instead of a read, and its access. The API authorizes what a page reads.
 _PAGES: tuple[tuple[str, Handler, bool, Access], ...] = (
-    ("/read", league.seasons, False, _LEAGUE),
-    ("/read/league/{season:id}", league.season, False, _LEAGUE),
-    ("/read/league/{season:id}/{tab}", league.season, False, _LEAGUE),
-    ("/read/matches/{match:id}", league.match, False, _LEAGUE),
+    ("/read", league.seasons, False, _LEAGUE_PAGE),
+    ("/read/league/{season:id}", league.season, False, _LEAGUE_PAGE),
+    ("/read/league/{season:id}/{tab}", league.season, False, _LEAGUE_PAGE),
+    ("/read/matches/{match:id}", league.match, False, _LEAGUE_PAGE),
     ("/read/matches/{match:id}/votes", league.vote, True, _LEAGUE),
     ("/read/matches/{match:id}/predictions", league.prediction, True, _LEAGUE),
     ("/read/matches/{match:id}/comments", league.comment, True, _LEAGUE),
@@ -122,7 +124,7 @@ class Readers:
         is_part = "part" in request.query_params
         try:
             if found.access.role is not None:
-                visitor = await self._sign_in.visitor(request)
+                visitor = await self._sign_in.visitor(request, may_be_public=found.access.may_be_public)
                 if visitor is None:
                     return problem_of(UnauthorizedError("sign in first")) if is_part else _sign_in(request, found)
                 admit(found.access, visitor.principal)
@@ -149,7 +151,7 @@ def _sign_in(request: Request, found: ReadersPage) -> Response:
 
 
 class ReadersRoute(BaseRoute):
-    """The addresses of the pages; every other one is left to the API."""
+    """The addresses of the pages and of their socket; every other one is left to the API."""
 
     access: Mapping[str, Access] = {one.path_format: one.access for one in PAGES}
 

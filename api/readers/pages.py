@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from starlette.responses import Response
 
@@ -32,9 +32,17 @@ def reader_of(visit: Visit) -> str:
 
 def page(visit: Visit, title: str, body: str, *, status: int = 200) -> Response:
     """Return a page of this reader."""
-    is_signed_in = visit.visitor.authorization is not None
-    whole = framed(title, body, reader=reader_of(visit), is_signed_in=is_signed_in)
+    whole = framed(title, body, reader=reader_of(visit), sign=_sign_link(visit))
     return html(visit.request, whole, status=status, headers={"Content-Security-Policy": own_files_policy()})
+
+
+def _sign_link(visit: Visit) -> str:
+    """Return the link to sign out, or in, where a key makes a difference."""
+    if visit.visitor.authorization is not None:
+        return '<a href="/logout">Sign out</a>'
+    if not visit.is_anonymous:
+        return ""
+    return f'<a href="/login?next={quote(visit.request.url.path, safe="")}">Sign in</a>'
 
 
 def number(words: str) -> Any:

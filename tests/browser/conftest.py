@@ -29,6 +29,7 @@ TIMEOUT_MS = 60_000
 KEYS = {
     "admin": "admin:root-key-0001",
     "editor": "editor:edit-key-0001",
+    "assistant": "assistant:judge-key-0001:judge",
     "viewer": "viewer:eye-key-0001",
     "bound": "viewer:ann-key-0001:ann",
 }
@@ -128,7 +129,9 @@ class Guarded:
 def guarded(chromium: Any, product: Product, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """A second API process, which asks for keys."""
     log: Path = tmp_path_factory.mktemp("guarded") / "api.log"
-    with api_process(product, log, HIGHWATER_API_KEYS=",".join(KEYS.values())) as url:
+    # All readers of a test have one address, so its limit of live pages is not that of one of them.
+    more = {"HIGHWATER_API_KEYS": ",".join(KEYS.values()), "HIGHWATER_LIVE_REQUESTS_MAX": "1000000"}
+    with api_process(product, log, **more) as url:
         yield from (Guarded(url, found) for found in watched(chromium, url))
 
 
