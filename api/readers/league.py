@@ -16,6 +16,7 @@ from highwater.api.readers.frame import note, segment, sentence, text
 from highwater.api.readers.inside import Answer, Visit
 from highwater.api.readers.pages import form, number, page, positions_seen
 from highwater.api.readers.parts import Part, serve_part, show
+from highwater.api.readers.pushes import socket_for
 from highwater.api.readers.season_pages import TABS, match_address, season_address
 
 _SEE_OTHER = 303
@@ -48,7 +49,8 @@ async def seasons(visit: Visit) -> Response:
         return await serve_part(visit, playing)
     listed, shown = await asyncio.gather(visit.ask("GET", f"/api/league{more}"), show(visit, playing))
     found = season_pages.season_list(listed.document) if listed.status == 200 else note(listed.detail)
-    return page(visit, "Leagues", f"<h1>Leagues</h1>{shown.html}{found}", status=listed.status)
+    body = f"<h1>Leagues</h1>{shown.html}{found}"
+    return page(visit, "Leagues", body, status=listed.status, changes=socket_for(visit))
 
 
 def _tab_part(season: str, tab: str) -> Part:
@@ -82,7 +84,7 @@ async def season(visit: Visit) -> Response:
         )
     body = f"<h1>{text(named)}</h1>{live.html}{_tabs(named, tab)}{shown.html}"
     label = next(label for name, label, _ in TABS if name == tab)
-    return page(visit, f"{label} · {named}", body)
+    return page(visit, f"{label} · {named}", body, changes=socket_for(visit))
 
 
 def _tabs(named: str, tab: str) -> str:
@@ -137,7 +139,8 @@ async def _match_page(visit: Visit, message: str, *, status: int = 200) -> Respo
     document = shown.answer.document
     title = match_pages.title(document)
     body = f"<h1>{text(title)}</h1>{message}{shown.html}{_stakes(visit, match_id, document)}"
-    return page(visit, title, f"{body}<h2>Comments</h2>{comments.html}{_comment(visit, match_id)}", status=status)
+    body = f"{body}<h2>Comments</h2>{comments.html}{_comment(visit, match_id)}"
+    return page(visit, title, body, status=status, changes=socket_for(visit))
 
 
 def _stakes(visit: Visit, match_id: str, document: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Match, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from highwater.api.core.access import PUBLIC, Access
 from highwater.api.core.access import Scope as Subsystem
@@ -23,7 +24,7 @@ from highwater.api.core.auth import OPEN, Role
 from highwater.api.core.errors import UnauthorizedError, problem, problem_of
 from highwater.api.core.guard import admit
 from highwater.api.dashboard.sign_in import SignIn, Visitor
-from highwater.api.readers import feed, files, league
+from highwater.api.readers import feed, files, league, pushes
 from highwater.api.readers.frame import note, sentence, text
 from highwater.api.readers.inside import Answer, Visit
 from highwater.api.readers.pages import page
@@ -110,7 +111,10 @@ class Readers:
         self._sign_in = sign_in
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request, or serve a socket."""
+        if scope["type"] == "websocket":
+            await pushes.serve(WebSocket(scope, receive, send), self._sign_in)
+            return
         found: ReadersPage = scope[_VISIT_KEY]
         request = Request(scope, receive)
         if request.method != found.method:
@@ -153,13 +157,15 @@ def _sign_in(request: Request, found: ReadersPage) -> Response:
 class ReadersRoute(BaseRoute):
     """The addresses of the pages and of their socket; every other one is left to the API."""
 
-    access: Mapping[str, Access] = {one.path_format: one.access for one in PAGES}
+    access: Mapping[str, Access] = {**{one.path_format: one.access for one in PAGES}, pushes.PATH: pushes.PUSHES}
 
     def __init__(self, readers: Readers) -> None:
         self._readers = readers
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Return whether a path is a page."""
+        """Return whether a path is a page, or the socket."""
+        if scope["type"] == "websocket" and scope["path"] == pushes.PATH:
+            return Match.FULL, {"endpoint": pushes.serve}
         if scope["type"] == "http" and scope["path"].startswith("/read"):
             for one in PAGES:
                 if one.pattern.match(scope["path"]):
@@ -167,5 +173,5 @@ class ReadersRoute(BaseRoute):
         return Match.NONE, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request to the pages."""
+        """Pass the request to the pages, or serve the socket."""
         await self._readers(scope, receive, send)

@@ -30,9 +30,9 @@ def reader_of(visit: Visit) -> str:
     return "" if authorization is None else sha256(f"reader:{authorization}".encode()).hexdigest()[:_READER_CHARACTERS]
 
 
-def page(visit: Visit, title: str, body: str, *, status: int = 200) -> Response:
-    """Return a page of this reader."""
-    whole = framed(title, body, reader=reader_of(visit), sign=_sign_link(visit))
+def page(visit: Visit, title: str, body: str, *, status: int = 200, changes: str = "") -> Response:
+    """Return a page of this reader; `changes` is the address of its socket of patches, empty: it polls alone."""
+    whole = framed(title, body, reader=reader_of(visit), sign=_sign_link(visit), changes=changes)
     return html(visit.request, whole, status=status, headers={"Content-Security-Policy": own_files_policy()})
 
 

@@ -136,12 +136,12 @@ def guarded(chromium: Any, product: Product, tmp_path_factory: pytest.TempPathFa
 
 
 @contextlib.contextmanager
-def api_process(product: Product, log: Path, **named: str) -> Iterator[str]:
-    """Another API process over the parts of a product, with settings of its own; its address."""
+def api_process(product: Product, log: Path, *, port: int = 0, **named: str) -> Iterator[str]:
+    """Another API process over the parts of a product, with settings of its own; its address. `port` 0: a free one."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with log.open("wb") as told:
+        port = port or probe.getsockname()[1]
+    with log.open("ab") as told:
         program = [str(Path(sys.executable).parent / "highwater"), "api"]
         environment = {**product.environment, "HIGHWATER_PORT": str(port), **named}
         child = subprocess.Popen(program, env=environment, stdout=told, stderr=told)

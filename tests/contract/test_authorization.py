@@ -54,9 +54,13 @@ def test_leagues_may_be_public_and_nothing_else(application: Any) -> None:
 
 
 def test_an_assistant_enters_results_alone(application: Any) -> None:
-    """Beside what a viewer may."""
+    """Beside what a viewer may; and has the pages of an administrator pushed."""
     found = {(method, path) for method, path, access in operations(application.routes) if access.also is not None}
-    assert found == {("POST", "/api/matches/{match}/finalize"), ("POST", "/api/matches/{match}/score")}
+    assert found == {
+        ("POST", "/api/matches/{match}/finalize"),
+        ("POST", "/api/matches/{match}/score"),
+        ("page", "/read/changes"),
+    }
 
 
 def test_every_route_says_what_limits_it(application: Any) -> None:
