@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from html import escape
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from highwater.api.readers import files
 
@@ -57,6 +57,17 @@ def sentence(words: str) -> str:
 def note(words: str) -> str:
     """Return a line of explanation."""
     return f'<p class="note">{text(words)}</p>'
+
+
+def web_link(url: object, words: str, rel: str) -> str:
+    """Return a link to another site; empty if `url` does not begin with http or https: other schemes could run scripts."""
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+    except ValueError:
+        return ""
+    if parts is None or parts.scheme not in ("http", "https") or not parts.netloc:
+        return ""
+    return f'<a href="{text(url)}" rel="{rel}">{text(words)}</a>'
 
 
 def card(body: str) -> str:
