@@ -57,7 +57,7 @@ class Wiring:
     async def end(self) -> None:
         """Close the streams and sockets, which do not end by themselves, and wait briefly until clients have been notified."""
         self.services.end()
-        await asyncio.gather(self.queries.end(), self.jobs.end())
+        await asyncio.gather(self.queries.end(), self.jobs.end(), self.pages.end())
 
     async def close(self) -> None:
         """Close everything, users before what they use."""

@@ -487,6 +487,12 @@ class Settings:
         1_200,  # twenty a second: four commands of one user that poll as `highwater ask` does
         "maximum calls of a user per minute to cheap operations that the plan does not limit",
     )
+    public_league: str = _setting(
+        "HIGHWATER_PUBLIC_LEAGUE",
+        _one_of("on", "off"),
+        "off",
+        "on: pages of leagues, and the documents that they show, need no API key",
+    )
     live_requests_max: int = _setting(
         "HIGHWATER_LIVE_REQUESTS_MAX", _positive_int, 15, "maximum requests of one IP address to live pages in 10 s"
     )

@@ -26,7 +26,8 @@ user and organization. Keys and sessions are checked in the same way. Without ke
 loopback only.
 
 **What a caller reaches.** An admin reaches everything, also with a bound key. An unbound key reaches everything that its role
-allows: a viewer reads, an editor also writes. A bound key or session reaches:
+allows: a viewer reads, an editor also writes, an assistant reads and enters the results of matches, also with a bound key. Only
+an admin includes an assistant. A bound key or session reaches:
 
 - `own`: resources of its user. A viewer may vote, predict and comment for itself, and cancel and revoke its own work;
 - `org`: resources of its organization: jobs, decks, documents, usage and limits. Paid work (a job or a query) needs the role
@@ -35,9 +36,10 @@ allows: a viewer reads, an editor also writes. A bound key or session reaches:
 - `open`: namespaces of chunks whose passport has `is_open`, and resources without an owner. Only admins write chunks: by
   `POST /api/chunks/ingest`, by jobs of kind `ingestion` and by `POST /api/events`;
 - `all`: everything, or resources without an owner. `no`: nothing; the answer is 403 before the body is read. `token`: any request
-  that sends `CACHE_PREWARM_TOKEN` in `x-prewarm-token`.
+  that sends `CACHE_PREWARM_TOKEN` in `x-prewarm-token`. `public`: everything if `HIGHWATER_PUBLIC_LEAGUE` is on, else nothing.
 
-Only unbound keys write resources of the `deployment`: scores of matches, which belong to no user.
+Of keys below admin, only unbound ones and those of assistants write resources of the `deployment`: scores of matches, which
+belong to no user.
 
 If publishing to a topic (`POST /api/events/{topic}`) does the same as an admin's operation, it needs the role admin too.
 

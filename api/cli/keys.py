@@ -41,7 +41,9 @@ def keys() -> None:
 
 @keys.command(cls=Command)
 @click.argument("name")
-@click.option("--role", type=click.Choice(["viewer", "editor", "admin"]), required=True, help="Role of the key.")
+@click.option(
+    "--role", type=click.Choice(["viewer", "assistant", "editor", "admin"]), required=True, help="Role of the key."
+)
 @click.option("--user", help="Bind it to this user.")
 @click.option("--organization", help="Bind it to this organization.")
 @click.option("--scope", "scopes", multiple=True, help="Allow only this scope (feeds, jobs, …; may be repeated).")

@@ -85,6 +85,8 @@ class Access:
         scope: the scope that a limited key must include; None: any key, since each entry is checked.
         owned_by: what the operation reaches, and so who must own it.
         own: the lowest role of a principal bound to the owning user; None: `role` applies to everybody.
+        may_be_public: whether an installation may require no key (`HIGHWATER_PUBLIC_LEAGUE`).
+        also: a further role that may call it, on every resource, also with a bound key; None: only `role` and those above.
         keys_only: whether sessions are refused.
         token: the header whose token is required instead of a key.
         limit: which rate limit applies; None: not declared, and such an operation is refused (`has_limit`).
@@ -100,6 +102,8 @@ class Access:
     token: str | None = None
     limit: RateLimit | None = None
     cost: int | None = None
+    also: Role | None = None
+    may_be_public: bool = False
 
     @property
     def has_limit(self) -> bool:
@@ -120,6 +124,12 @@ class Access:
         """Whether a call that changes something is recorded before its effect (`security_log.py`)."""
         return self.role is Role.ADMIN
 
+    @property
+    def least(self) -> str:
+        """Return the lowest role, and the one that is admitted besides, in words."""
+        role = (self.role or Role.VIEWER).label
+        return role if self.also is None else f"{role} or {self.also.label}"
+
 
 PUBLIC = Access(None, limit=RateLimit.NONE, cost=0)
 
@@ -130,12 +140,13 @@ def access(
     owned_by: OwnedBy = OwnedBy.NOBODY,
     *,
     own: Role | None = None,
+    also: Role | None = None,
     keys_only: bool = False,
     limit: RateLimit,
     cost: int,
 ) -> Callable[[F], F]:
     """Declare the access that the endpoint below requires."""
-    return declared(Access(role, scope, owned_by, own, keys_only, None, limit, cost))
+    return declared(Access(role, scope, owned_by, own, keys_only, None, limit, cost, also))
 
 
 def declared(declaration: Access) -> Callable[[F], F]:
@@ -202,6 +213,8 @@ def refusal(declaration: Access, principal: Principal) -> Refusal | None:
         return Refusal.SCOPE
     if declaration.keys_only and principal.session_id is not None:
         return Refusal.SESSION
+    if principal.role is declaration.also:
+        return None
     least = declaration.role
     if declaration.own is not None and principal.user_id is not None:
         least = min(least, declaration.own)
@@ -215,6 +228,8 @@ def in_scope(scope: Scope | None, principal: Principal) -> bool:
 
 def owner_refusal(declaration: Access, principal: Principal, owner: Owner) -> Refusal | None:
     """Return why a principal may not call the operation on this owner's resources; None if it may."""
+    if principal.role is declaration.also:
+        return None
     found = relation(principal, owner)
     if found is Relation.NONE:
         return Refusal.OWNER

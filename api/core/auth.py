@@ -2,8 +2,9 @@
 
 Tokens of people, which an OpenID provider issues, are read in `oidc.py`.
 
-Invariants. A role includes those below it. Keys are looked up by their hash, so response times reveal nothing about keys. Without
-keys the API is open, and then it listens on loopback only. What a principal may do is decided in `access.py`.
+Invariants. A role includes those below it, except that only an admin includes an assistant. Keys are looked up by their
+hash, so response times reveal nothing about keys. Without keys the API is open, and then it listens on loopback only.
+What a principal may do is decided in `access.py`.
 """
 
 from __future__ import annotations
@@ -33,16 +34,28 @@ PRINCIPAL = "highwater.principal"
 
 
 class Role(IntEnum):
-    """What a key may do; a higher one includes the lower."""
+    """What a key may do; a higher one includes the lower, except that an editor does not include an assistant.
+
+    An assistant reads as a viewer does, and enters the results of matches (`Access.also`).
+    """
 
     VIEWER = 1
-    EDITOR = 2
-    ADMIN = 3
+    ASSISTANT = 2
+    EDITOR = 3
+    ADMIN = 4
 
     @property
     def label(self) -> str:
         """The role as it is written in settings and JSON."""
         return self.name.lower()
+
+    def includes(self, other: Role) -> bool:
+        """Return whether a caller with this role may do what the other one may."""
+        return self >= other and (other is not Role.ASSISTANT or self in (Role.ASSISTANT, Role.ADMIN))
+
+    def shared(self, other: Role) -> Role:
+        """Return the highest role that both include: that of a session which is limited by both."""
+        return max(role for role in Role if self.includes(role) and other.includes(role))
 
 
 ROLES = {role.label: role for role in Role}
@@ -85,6 +98,8 @@ class Principal:
 
 
 OPEN = Principal(Role.ADMIN)
+# A caller without a key where an operation asks for none (`Access.may_be_public`).
+ANONYMOUS = Principal(Role.VIEWER, scopes=frozenset({"league"}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +124,7 @@ def parse_api_keys(text: str | None) -> tuple[ApiKey, ...]:
         secret, *bound = rest.split(":", 2)
         if role not in ROLES or not secret or (bound and not bound[-1]):
             raise ConfigurationError(
-                f"HIGHWATER_API_KEYS: entry {number} is not viewer|editor|admin:key[:user[:organization]]"
+                f"HIGHWATER_API_KEYS: entry {number} is not {'|'.join(ROLES)}:key[:user[:organization]]"
             )
         if secret.startswith(SESSION_PREFIX):
             raise ConfigurationError(f"HIGHWATER_API_KEYS: entry {number} starts with {SESSION_PREFIX}, as sessions do")
@@ -164,8 +179,13 @@ class Authenticator:
         read_session: Callable[[str], Awaitable[Principal | None]],
         key_file: KeyLookup | None = None,
         read_token: Callable[[str], Awaitable[Principal]] | None = None,
+        *,
+        is_league_public: bool = False,
     ) -> None:
-        """`read_token` reads tokens of an OpenID provider; None: none is configured."""
+        """`read_token` reads tokens of an OpenID provider; None: none is configured. `is_league_public`: operations that
+        may be public are.
+        """
+        self._is_league_public = is_league_public
         self._principals = {sha256(key.secret).hexdigest(): key.principal for key in keys}
         self._key_file = key_file
         self._read_session = read_session
@@ -179,8 +199,14 @@ class Authenticator:
         """
         return not self._principals and self._key_file is None and self._read_token is None
 
-    async def principal(self, authorization: str | None) -> Principal:
-        """Return the principal of an `Authorization` field.
+    def without_key(self, *, may_be_public: bool) -> Principal | None:
+        """Return the caller of an operation that sends no key; None: it must send one."""
+        if self.is_open:
+            return OPEN
+        return ANONYMOUS if may_be_public and self._is_league_public else None
+
+    async def principal(self, authorization: str | None, *, may_be_public: bool = False) -> Principal:
+        """Return the principal of an `Authorization` field, for an operation that may be public or not.
 
         Raises:
             UnauthorizedError: it names no valid caller.
@@ -190,8 +216,9 @@ class Authenticator:
         scheme, _, token = (authorization or "").partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
-            if self.is_open and authorization is None:
-                return OPEN
+            nobody = self.without_key(may_be_public=may_be_public) if authorization is None else None
+            if nobody is not None:
+                return nobody
             raise UnauthorizedError(headers=_CHALLENGE)
         if token.startswith(SESSION_PREFIX):
             found = await self._read_session(token)
@@ -213,10 +240,10 @@ class Authenticator:
             return True
         return True
 
-    def quick(self, authorization: str | None) -> Principal | None:
+    def quick(self, authorization: str | None, *, may_be_public: bool = False) -> Principal | None:
         """Return the principal of an `Authorization` field if this needs no I/O; None leaves it to `principal`."""
         if authorization is None:
-            return OPEN if self.is_open else None
+            return self.without_key(may_be_public=may_be_public)
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token or token.startswith(SESSION_PREFIX):
@@ -229,9 +256,11 @@ class Authenticator:
         return self._key_file.find(hashed) if found is None and self._key_file is not None else found
 
 
-async def authenticated(authenticator: Authenticator, authorization: str | None, address: str) -> Principal:
+async def authenticated(
+    authenticator: Authenticator, authorization: str | None, address: str, *, may_be_public: bool = False
+) -> Principal:
     """Return the principal of an `Authorization` field from an address; wrong ones slow the address down
-    (`attempts.py`).
+    (`attempts.py`). `may_be_public` as of `Authenticator.principal`.
 
     Raises:
         UnauthorizedError: it names no valid caller.
@@ -239,7 +268,7 @@ async def authenticated(authenticator: Authenticator, authorization: str | None,
         UnavailableError: it is a session and Redis is unavailable.
     """
     if authorization is None or _is_session(authorization):
-        return await authenticator.principal(authorization)
+        return await authenticator.principal(authorization, may_be_public=may_be_public)
     attempts, now_ms = authenticator.attempts, int(monotonic_seconds() * 1000)
     wait_ms = attempts.wait_ms(address, now_ms)
     if wait_ms and not attempts.is_proven(address, authorization):

@@ -90,7 +90,8 @@ def describe(document: dict[str, Any], routes: Sequence[BaseRoute]) -> None:
         if access.role is not None:
             # An API without keys is open, and only on loopback.
             operation["security"] = [{_SCHEME: []}, {}]
-            answers["401"] = "A valid API key or session is required."
+            unless = ", unless `HIGHWATER_PUBLIC_LEAGUE` is on" if access.may_be_public else ""
+            answers["401"] = f"A valid API key or session is required{unless}."
             answers["403"] = f"The key or session lacks permission: {asks(access)}."
         _describe_limit(operation, access, answers)
         if access.is_secret:
@@ -142,7 +143,7 @@ def asks(access: Access) -> str:
         return f"the token in `{access.token}`"
     if access.role is None:
         return "nothing"
-    text = f"role {access.role.label}"
+    text = f"role {access.least}"
     if access.own is not None:
         text += f", {access.own.label} for its own"
     if access.keys_only:
@@ -179,6 +180,8 @@ def reach(access: Access, principal: Principal) -> str:
     """Return which resources of an operation a principal reaches: `all`, `own`, `org`, `open` or nothing."""
     if access.role is None:
         return "all"
+    if principal.role is access.also:
+        return "all"
     is_operator = principal.role is Role.ADMIN or not principal.is_bound
     least = access.role
     if is_operator or access.owned_by is OwnedBy.NOBODY:
@@ -210,7 +213,7 @@ def table(routes: Sequence[BaseRoute]) -> str:
         if method == "HEAD":
             continue  # as GET
         refused = "" if access.owned_by in (OwnedBy.NOBODY, OwnedBy.FILTERED) else "404" if access.is_secret else "403"
-        nobody = "token" if access.token is not None else "all" if access.role is None else "no"
+        nobody = "public" if access.may_be_public else "token" if access.token else "no" if access.role else "all"
         reached = [nobody if access.token is not None else reach(access, one) for one in COLUMNS]
         counts = "" if access.limit is RateLimit.NONE else str(access.cost)
         lines.append(

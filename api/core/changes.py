@@ -12,7 +12,7 @@ import contextlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from highwater.api.core.auth import Principal
 from highwater.api.core.errors import BadRequestError
 from highwater.api.core.places import Places
-from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.admin import Admin, LogRange
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
 from highwater.schemas.json_events import event_to_json
@@ -69,13 +69,22 @@ def event_id(places: Mapping[int, int]) -> str:
     return ",".join(f"{partition}:{places[partition]}" for partition in sorted(places))
 
 
+class Bump(NamedTuple):
+    """A record of the topic; `event` None: it cannot be read."""
+
+    partition: int
+    offset: int
+    event: Mapping[str, Any] | None
+
+
 class ChangeFeed:
     """Opens streams of changes."""
 
     def __init__(self, client: Mapping[str, str], admin: Admin) -> None:
         self._client = dict(client)
         self._admin = admin
-        self._threads = ThreadPoolExecutor(STREAMS_MAX, thread_name_prefix="changes")
+        # One more than there are streams: the reader for the open pages of administrators (`api/pages/pushes.py`).
+        self._threads = ThreadPoolExecutor(STREAMS_MAX + 1, thread_name_prefix="changes")
         self._places = Places("streams of changes are open", STREAMS_MAX)
         self._closing = False
 
@@ -89,16 +98,27 @@ class ChangeFeed:
         """
         self._places.check(principal)
         given = parse_last_event_id(last_event_id) if last_event_id else {}
-        partitions = range(TOPICS[TOPIC].partitions)
-        ranges = await self._admin.log_ranges([(TOPIC, partition) for partition in partitions])
         places, has_gap = {}, False
-        for (_, partition), held in ranges.items():
+        for partition, held in (await self._ranges()).items():
             wanted = given.get(partition, held.high)
             if wanted > held.high:
                 raise BadRequestError("Last-Event-ID is past the end of the log")
             has_gap = has_gap or wanted < held.low
             places[partition] = max(wanted, held.low)
         return places, has_gap
+
+    async def end_places(self) -> dict[int, int]:
+        """Return the end of the log, per partition.
+
+        Raises:
+            UnavailableError: Kafka is unavailable.
+        """
+        return {partition: held.high for partition, held in (await self._ranges()).items()}
+
+    async def _ranges(self) -> dict[int, LogRange]:
+        partitions = range(TOPICS[TOPIC].partitions)
+        ranges = await self._admin.log_ranges([(TOPIC, partition) for partition in partitions])
+        return {partition: held for (_, partition), held in ranges.items()}
 
     async def stream(
         self,
@@ -124,32 +144,44 @@ class ChangeFeed:
         is_visible: Callable[[str], bool],
         is_still_allowed: Callable[[], Awaitable[bool]],
     ) -> AsyncGenerator[bytes, None]:
-        loop = asyncio.get_running_loop()
-        consumer = self._consumer(places)
-        try:
+        async with contextlib.aclosing(self.bumps(dict(places), codec)) as lists:
             yield f"id: {event_id(places)}\nretry: 1000\n\n".encode()
             if has_gap:
                 yield f"id: {event_id(places)}\nevent: gap\ndata: {{}}\n\n".encode()
             sent_at = checked_at = monotonic_seconds()
-            while not self._closing:
+            async for bumps in lists:
                 if monotonic_seconds() - checked_at >= RECHECK_SECONDS:
                     checked_at = monotonic_seconds()
                     if not await is_still_allowed():
                         return
+                for bump in bumps:
+                    places[bump.partition] = bump.offset + 1
+                    if bump.event is not None and is_visible(bump.event["key"]):
+                        sent_at = monotonic_seconds()
+                        yield _chunk(bump.event, bump, places)
+                if monotonic_seconds() - sent_at >= HEARTBEAT_SECONDS:
+                    sent_at = monotonic_seconds()
+                    # The id also advances with bumps that this client may not see, so that it resumes near the end.
+                    yield f": heartbeat\nid: {event_id(places)}\n\n".encode()
+
+    async def bumps(self, places: Mapping[int, int], codec: Codec) -> AsyncGenerator[list[Bump], None]:
+        """Yield the bumps from these offsets on, in one list per poll, which may be empty.
+
+        It ends when the process stops or Kafka is unavailable.
+        """
+        if self._closing:
+            return
+        loop = asyncio.get_running_loop()
+        consumer = self._consumer(places)
+        try:
+            while not self._closing:
                 try:
                     records = await loop.run_in_executor(self._threads, consumer.consume, RECORDS_MAX, POLL_SECONDS)
                 except KafkaException as error:
                     _log.warning("a stream of changes ends: Kafka is unavailable", reason=str(error))
                     return
-                for record in records:
-                    chunk = _chunk(record, places, codec, is_visible)
-                    if chunk:
-                        sent_at = monotonic_seconds()
-                        yield chunk
-                if monotonic_seconds() - sent_at >= HEARTBEAT_SECONDS:
-                    sent_at = monotonic_seconds()
-                    # The id also advances with bumps that this client may not see, so that it resumes near the end.
-                    yield f": heartbeat\nid: {event_id(places)}\n\n".encode()
+                # librdkafka recovers from errors by itself; an unrecoverable one ends the stream with an exception.
+                yield [_bump(record, codec) for record in records if record.error() is None]
         finally:
             self._threads.submit(consumer.close)
 
@@ -177,20 +209,16 @@ class ChangeFeed:
         await asyncio.to_thread(self._threads.shutdown)
 
 
-def _chunk(record: Any, places: dict[int, int], codec: Codec, is_visible: Callable[[str], bool]) -> bytes | None:
-    """Return the event of one record; None for a hidden one."""
-    if record.error() is not None:
-        return None  # librdkafka recovers by itself; an unrecoverable error ends the stream with an exception
-    places[record.partition()] = record.offset() + 1
+def _bump(record: Any, codec: Codec) -> Bump:
+    partition, offset = record.partition(), record.offset()
     try:
-        event = codec.decode(TOPIC, record.value())
+        return Bump(partition, offset, codec.decode(TOPIC, record.value()))
     except (InvalidEventError, UnknownSchemaError) as error:
-        _log.warning(
-            "a version bump cannot be read", position=f"{record.partition()}/{record.offset()}", reason=str(error)
-        )
-        return None
-    if not is_visible(event["key"]):
-        return None
-    position = f"{TOPIC}/{record.partition()}/{record.offset()}"
+        _log.warning("a version bump cannot be read", position=f"{partition}/{offset}", reason=str(error))
+        return Bump(partition, offset, None)
+
+
+def _chunk(event: Mapping[str, Any], bump: Bump, places: Mapping[int, int]) -> bytes:
+    position = f"{TOPIC}/{bump.partition}/{bump.offset}"
     data = orjson.dumps({**event_to_json(TOPIC, event), "position": position})
     return b"id: %s\nevent: version\ndata: %s\n\n" % (event_id(places).encode(), data)

@@ -297,9 +297,8 @@ def forbidden(found: Refusal, declaration: Access, owner: Owner | None = None) -
         if owner.user_id is not None:
             named = "another user"
         return ForbiddenError(f"this key or session is bound to {named}")
-    role = declaration.role or Role.VIEWER
     more = "" if declaration.own is None else ", or the user's own key"
-    return ForbiddenError(f"this needs the role {role.label}{more}")
+    return ForbiddenError(f"this needs the role {declaration.least}{more}")
 
 
 async def admitted(request: Request, declaration: Access) -> Caller:
@@ -316,7 +315,12 @@ async def admitted(request: Request, declaration: Access) -> Caller:
     principal: Principal | None = request.scope.get(PRINCIPAL)
     if principal is None:
         authorization = request.headers.get("authorization")
-        principal = await authenticated(services.authenticator, authorization, address_of(request.scope))
+        principal = await authenticated(
+            services.authenticator,
+            authorization,
+            address_of(request.scope),
+            may_be_public=declaration.may_be_public,
+        )
         request.scope[PRINCIPAL] = principal  # the record of a refusal names the caller
     admit(declaration, principal)
     asker = Caller(services, declaration, principal)
@@ -421,7 +425,9 @@ async def _counted(scope: Scope, declaration: Access) -> dict[str, str]:
     principal = OPEN
     if declaration.role is not None:
         authorization = Headers(scope=scope).get("authorization")
-        principal = await authenticated(services.authenticator, authorization, address_of(scope))
+        principal = await authenticated(
+            services.authenticator, authorization, address_of(scope), may_be_public=declaration.may_be_public
+        )
         scope[PRINCIPAL] = principal
     return await services.rate_limiter.admit(declaration, principal, scope)
 

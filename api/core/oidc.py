@@ -111,7 +111,7 @@ def parse_roles(text: str) -> dict[str, Role]:
     for entry in filter(None, (one.strip() for one in text.split(","))):
         value, _, role = entry.rpartition("=")
         if not value or role not in ROLES:
-            raise ConfigurationError(f"HIGHWATER_OIDC_ROLES: {entry!r} is not value=viewer|editor|admin")
+            raise ConfigurationError(f"HIGHWATER_OIDC_ROLES: {entry!r} is not value={'|'.join(ROLES)}")
         roles[value] = ROLES[role]
     return roles
 

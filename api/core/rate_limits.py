@@ -18,7 +18,7 @@ from prometheus_client import Counter
 from starlette.types import Scope
 
 from highwater.api.core.access import Access
-from highwater.api.core.auth import Principal, Role
+from highwater.api.core.auth import ANONYMOUS, Principal, Role
 from highwater.api.core.errors import TooLargeError, TooManyRequestsError
 from highwater.api.core.proxies import address_of
 from highwater.connectors.identity.organizations import Organization
@@ -95,7 +95,7 @@ class RateLimiter:
         limit = declaration.limit
         if limit is None or limit is RateLimit.NONE:
             return {}
-        if limit is RateLimit.ADDRESS:
+        if limit is RateLimit.ADDRESS or principal is ANONYMOUS:
             await self._admit_address(declaration, scope)
             return {}
         counted = cost if cost is not None else declaration.cost or 1

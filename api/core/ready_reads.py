@@ -29,11 +29,13 @@ def plain_fields(scope: Scope) -> Mapping[bytes, bytes] | None:
     return headers
 
 
-def principal_of(authenticator: Authenticator, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal | None:
-    """Return the principal if this needs no I/O."""
+def principal_of(
+    authenticator: Authenticator, scope: Scope, headers: Mapping[bytes, bytes], *, may_be_public: bool = False
+) -> Principal | None:
+    """Return the principal if this needs no I/O; `may_be_public` as of `Authenticator.principal`."""
     sent = headers.get(b"authorization")
     if sent is None:
-        return authenticator.quick(None)
+        return authenticator.quick(None, may_be_public=may_be_public)
     authorization = sent.decode("latin-1")
     # A key that this address has not used before takes the normal route, where wrong keys are counted.
     if not authenticator.attempts.is_proven(address_of(scope), authorization):

@@ -320,6 +320,7 @@ def make_services(settings: Settings, clock: Clock) -> Services:
             _session_reader(sessions, clock),
             key_file,
             None if tokens is None else tokens.principal,
+            is_league_public=settings.public_league == "on",
         ),
         tokens=tokens,
         organizations=organizations,

@@ -98,20 +98,25 @@ class Socket:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def _admitted(self) -> Caller:
-        """Return the caller, by its header field, its subprotocol, or its first message; refuse one without access."""
+        """Return the caller; refuse one without access."""
         websocket, authenticator = self._websocket, self._services.authenticator
-        named = subprotocol_of(websocket)
-        authorization = websocket.headers.get("authorization")
-        if authorization is None and named is not None:
-            authorization = f"Bearer {named.removeprefix(SUBPROTOCOL)}"
-        if authorization is None and not authenticator.is_open:
-            await websocket.accept()
-            authorization = await self._first_token()
-        self._authorization = authorization
+        authorization = self._authorization = await self._given_authorization()
         principal = await authenticated(authenticator, authorization, address_of(websocket.scope))
         called = caller_on_socket(self._services, websocket.scope["endpoint"], principal)
         await self._services.rate_limiter.admit(called.declaration, principal, websocket.scope)
         return called
+
+    async def _given_authorization(self) -> str | None:
+        """Return the caller's key or session, of its header field, its subprotocol, or its first message."""
+        websocket = self._websocket
+        named = subprotocol_of(websocket)
+        authorization = websocket.headers.get("authorization")
+        if authorization is None and named is not None:
+            return f"Bearer {named.removeprefix(SUBPROTOCOL)}"
+        if authorization is None and not self._services.authenticator.is_open:
+            await websocket.accept()
+            return await self._first_token()
+        return authorization
 
     async def _open(self, called: Caller) -> None:
         """Finish the handshake, if its first message did not; clients that close afterwards get the reason."""

@@ -18,7 +18,7 @@ from html import escape
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote, urlsplit
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
@@ -76,15 +76,17 @@ class SignIn:
         # Sessions from a sign-in at the OpenID provider, which end when their browser signs out.
         self._made: OrderedDict[str, None] = OrderedDict()
 
-    async def visitor(self, request: Request) -> Visitor | None:
-        """Return the sender of a request; None: unknown.
+    async def visitor(self, request: Request, *, may_be_public: bool = False) -> Visitor | None:
+        """Return the sender of a request for a page that may be public or not; None: unknown.
 
         Raises:
             UnavailableError: the cookie represents a session, and Redis is unavailable.
         """
-        authorization = self._authorization(request.cookies.get(COOKIE, ""))
+        authorization = self.authorization(request)
         try:
-            return Visitor(await self._authenticator().principal(authorization), authorization)
+            return Visitor(
+                await self._authenticator().principal(authorization, may_be_public=may_be_public), authorization
+            )
         except UnauthorizedError:
             return None
 
@@ -180,8 +182,11 @@ class SignIn:
         self._visits[token] = _Visit(authorization, caller, monotonic_seconds())
         return token
 
+    def authorization(self, connection: HTTPConnection) -> str | None:
+        """Return the key or session behind the cookie of a request or socket; None if it is unknown, or too old."""
+        return self._authorization(connection.cookies.get(COOKIE, ""))
+
     def _authorization(self, cookie: str) -> str | None:
-        """Return the key or session behind a cookie; None if it is unknown, or too old."""
         visit = self._visits.get(cookie)
         if visit is not None and monotonic_seconds() - visit.began >= SECONDS_MAX:
             self._forget(cookie)

@@ -45,7 +45,7 @@ class SessionRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     user_id: Annotated[str, ID]
-    role: Literal["viewer", "editor", "admin"] | None = None
+    role: Literal["viewer", "assistant", "editor", "admin"] | None = None
     email: Text = ""
     organization_id: Text = ""
     plan: Literal["free", "pro", "team", "enterprise"] | None = None
@@ -55,7 +55,7 @@ class RoleRequest(BaseModel):
     """The new role of a user."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    role: Literal["viewer", "editor", "admin"]
+    role: Literal["viewer", "assistant", "editor", "admin"]
 
 
 def _organization_of(called: Caller, body: SessionRequest) -> str:
@@ -82,11 +82,11 @@ def _session_role(creator: Principal, stored: str | None, requested: str | None)
     Raises:
         ForbiddenError: it would be above its creator's, or above the user's.
     """
-    ceiling = creator.role if stored is None else min(creator.role, ROLES[stored])
+    ceiling = creator.role if stored is None else creator.role.shared(ROLES[stored])
     if requested is None:
-        return min(ceiling, ROLES[stored] if stored is not None else Role.VIEWER)
-    if ROLES[requested] > ceiling:
-        raise ForbiddenError(f"a session of this user, made with this key, is at most {Role(ceiling).label}")
+        return Role.VIEWER if stored is None else ceiling
+    if not ceiling.includes(ROLES[requested]):
+        raise ForbiddenError(f"a session of this user, made with this key, is at most {ceiling.label}")
     return ROLES[requested]
 
 

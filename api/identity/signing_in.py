@@ -18,7 +18,7 @@ _EMAIL_CHARACTERS_MAX = 320
 
 def session_role(of_token: Role, stored: str | None) -> Role:
     """Return the role of a session: the token's, limited by the one stored for the user."""
-    return of_token if stored is None else min(of_token, ROLES[stored])
+    return of_token if stored is None else of_token.shared(ROLES[stored])
 
 
 async def open_session(services: Services, principal: Principal, email: str, ip: str) -> str:

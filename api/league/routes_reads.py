@@ -7,6 +7,7 @@ Invariant: a user's data is read only by that user, or by a key that is not boun
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, TypeAlias
@@ -49,9 +50,10 @@ Endpoint = Callable[..., Awaitable[Response]]
 Maker = Callable[[LeagueServices, str], Source]
 Responses: TypeAlias = dict[int | str, dict[str, Any]]
 
-_READ = Access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.NONE, cost=0)
+# What nobody owns may be public, except counts for administrators; a user's data may not.
+_READ = Access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.NONE, cost=0, may_be_public=True)
 # Live pages get so frequent requests that each address has a limit (R4.36).
-_LIVE = Access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.ADDRESS, cost=1)
+_LIVE = replace(_READ, limit=RateLimit.ADDRESS, cost=1)
 
 # A page that was not read for long is built while its reader waits, or slightly later.
 _PENDING = answer(
@@ -136,7 +138,7 @@ for _name, _kind, _summary, _type in (
 
 
 @_route("/api/league", "List seasons; supports ETags", answer(answers.Seasons) | NOT_MODIFIED)
-@access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.CALLER, cost=1)
+@declared(replace(_READ, limit=RateLimit.CALLER, cost=1))
 async def get_seasons(
     request: Request, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
 ) -> Response:

@@ -32,7 +32,7 @@ from highwater.streams.league.validation import NAME_BYTES_MAX
 router = APIRouter(tags=["leagues"], route_class=GuardedRoute)
 ACCEPTED = HTTPStatus.ACCEPTED
 # The dashboard also decides by it whether it shows its button.
-FINALIZE = Access(Role.ADMIN, Scope.LEAGUE, limit=RateLimit.CALLER, cost=1)
+FINALIZE = Access(Role.ADMIN, Scope.LEAGUE, limit=RateLimit.CALLER, cost=1, also=Role.ASSISTANT)
 
 MatchId = Annotated[str, Path(description="id of a match")]
 SeasonId = Annotated[str, Path(description="id of a season")]
@@ -160,7 +160,7 @@ async def _say(request: Request, services: Services, topic: str, event: Mapping[
     )
 
 
-@router.post("/api/matches/{match:id}/finalize", status_code=ACCEPTED, summary="Finalize a match (admin)")
+@router.post("/api/matches/{match:id}/finalize", status_code=ACCEPTED, summary="Finalize a match (admin or assistant)")
 @declared(FINALIZE)
 async def post_result(request: Request, match: MatchId, body: Result, services: Wired) -> Positions:
     """Sets or corrects the final result. Repeating the same result changes nothing."""
@@ -170,7 +170,7 @@ async def post_result(request: Request, match: MatchId, body: Result, services: 
 
 
 @router.post("/api/matches/{match:id}/score", status_code=ACCEPTED, summary="Update the score of a live match")
-@access(Role.EDITOR, Scope.LEAGUE, OwnedBy.DEPLOYMENT, limit=RateLimit.CALLER, cost=1)
+@access(Role.EDITOR, Scope.LEAGUE, OwnedBy.DEPLOYMENT, also=Role.ASSISTANT, limit=RateLimit.CALLER, cost=1)
 async def post_score(request: Request, match: MatchId, body: Score, services: Wired) -> Positions:
     """Sets the current score; a finalized match keeps its result."""
     known = await _match(request, services, match)

@@ -6,8 +6,8 @@ Invariants. A 304 reads heads and never a payload. One weak ETag names a version
 A client's own cache revalidates each time (`Cache-Control: no-cache`): a browser that may use a stale copy would
 silently show the version before an acknowledged write. A shared cache that is configured for it (`CDN-Cache-Control`,
 RFC 9213) may do what the server does itself: serve a stale page while it fetches the new one, or on an error, until its
-stale TTL ends; but never to a read with `X-Min-Position` (`Vary`). With API keys set, no shared cache may store a page:
-it would serve it to callers without a key.
+stale TTL ends; but never to a read with `X-Min-Position` (`Vary`). A page that requires a key may not be stored by a
+shared cache, which would serve it to callers without one.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from http import HTTPStatus
 
 from fastapi import Request, Response
 
+from highwater.api.core.access import Access
 from highwater.api.core.conditional import CACHE_PRIVATE, CACHE_PUBLIC, JSON, condition, is_match, version_headers
 from highwater.api.core.encodings import Encoding, negotiate
 from highwater.api.core.errors import NotAcceptableError
+from highwater.api.core.guard import ASKER
 from highwater.api.pages.services import PageServices
 from highwater.api.pages.sources import DocumentSource, Source
 from highwater.connectors.pages.reads import Served
@@ -54,10 +56,12 @@ async def serve_source(request: Request, pages: PageServices, source: Source) ->
         UnavailableError: a service is unavailable, or the positions were not reached in time.
     """
     is_positioned = await pages.core.fresh(request, source.topics)
+    declaration: Access = request.scope[ASKER].declaration
+    is_shared = pages.core.authenticator.without_key(may_be_public=declaration.may_be_public) is not None
     encoding = _encoding(request, source.encodings)
     for _ in range(ATTEMPTS_MAX):
         served, of = await source.read(is_positioned=is_positioned)
-        headers = document_headers(served, is_shared=pages.core.authenticator.is_open and not source.is_private)
+        headers = document_headers(served, is_shared=is_shared and not source.is_private)
         if is_match(condition(request), served.head.etag):
             return _not_modified(source.name, headers)
         body = await source.payload(of, encoding)

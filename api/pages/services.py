@@ -1,4 +1,4 @@
-"""The services behind pages: the documents.
+"""The services behind pages: the documents, and the pushes of new versions.
 
 Invariant: this module knows no slice. The rules and builders of documents come from the slice, through `api/wiring.py`.
 """
@@ -12,6 +12,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from highwater.api.core.services import Services
+from highwater.api.pages.pushes import Pushes
 from highwater.connectors.pages.copies import Copies
 from highwater.connectors.pages.leases import CopyLease
 from highwater.connectors.pages.maker import Builder, DocumentMaker
@@ -30,13 +31,19 @@ class PageServices:
 
     core: Services
     documents: Documents
+    pushes: Pushes
 
     def start(self) -> None:
         """Start caching copies."""
         self.documents.start()
 
+    async def end(self) -> None:
+        """Close every socket, which has no end of its own."""
+        await self.pushes.end()
+
     async def close(self) -> None:
         """Close the documents."""
+        await self.pushes.close()
         await self.documents.close()
 
 
@@ -53,7 +60,8 @@ def make_pages(core: Services, rules: PageRules, builders: Mapping[str, Builder]
         locks=RegenerationLocks(core.cache_link),
         clock=core.clock,
     )
-    return PageServices(core, documents)
+    pushes = Pushes(core.changes, core.registry.require, lambda key: documents.page_of(key) is not None)
+    return PageServices(core, documents, pushes)
 
 
 async def pages_of(request: Request) -> PageServices:

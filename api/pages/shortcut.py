@@ -21,7 +21,7 @@ from starlette.types import Scope, Send
 
 from highwater.api.core.access import Access, refusal
 from highwater.api.core.activity import ActivityNotes
-from highwater.api.core.auth import Principal
+from highwater.api.core.auth import Authenticator, Principal
 from highwater.api.core.conditional import JSON, is_match
 from highwater.api.core.encodings import Encoding, negotiate
 from highwater.api.core.errors import TooManyRequestsError, UnprocessableError
@@ -95,7 +95,7 @@ class _Known:
             for status in self._answers
         }
 
-    def refresh(self, served: Served, *, is_open: bool) -> None:
+    def refresh(self, served: Served, authenticator: Authenticator) -> None:
         """Build the headers again if they have changed: at most once a second and version."""
         if served is self._served:
             return
@@ -104,7 +104,8 @@ class _Known:
         key = (head.version, head.etag, served.age_seconds, served.stale_left_seconds, served.options)
         if key == self._key:
             return
-        headers = document_headers(served, is_shared=is_open)
+        nobody = authenticator.without_key(may_be_public=self.access.may_be_public)
+        headers = document_headers(served, is_shared=nobody is not None)
         given = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         self._pairs = with_policies(given, PLAIN)
         self.tag = dict(self._pairs)[b"etag"]
@@ -257,8 +258,9 @@ class ShortCut:
 
     def admitted(self, request: PageRequest) -> Principal | None:
         """Return the caller if it is known from memory and may see the page."""
-        principal = principal_of(self._services.core.authenticator, request.scope, request.headers)
-        return principal if principal is not None and refusal(request.known.access, principal) is None else None
+        access, authenticator = request.known.access, self._services.core.authenticator
+        principal = principal_of(authenticator, request.scope, request.headers, may_be_public=access.may_be_public)
+        return principal if principal is not None and refusal(access, principal) is None else None
 
     def from_memory(self, request: PageRequest, principal: Principal, started: float) -> _Answer | None:
         """Return the page, if it is in memory and fresh."""
@@ -268,7 +270,7 @@ class ShortCut:
         if found is None or encoding is None:
             return None
         served, of = found
-        known.refresh(served, is_open=core.authenticator.is_open)
+        known.refresh(served, core.authenticator)
         to = _To(request, principal, core.activity, started, is_read=True)
         if known.is_held(request.headers.get(b"if-none-match"), served):
             return _Answer(known.unchanged, b"", to)
@@ -284,7 +286,7 @@ class ShortCut:
         served = await known.source.near()
         if served is None:
             return None
-        known.refresh(served, is_open=core.authenticator.is_open)
+        known.refresh(served, core.authenticator)
         to = _To(request, principal, core.activity, started, is_read=False)
         return _Answer(known.unchanged, b"", to) if known.is_held(wanted, served) else None
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
-from highwater.api.readers.frame import card, moment, note, text
+from highwater.api.readers.frame import card, moment, note, text, web_link
 from highwater.streams.wording import counted
 
 Document = Mapping[str, Any]
@@ -108,10 +108,9 @@ def insights(found: Iterable[Document]) -> str:
 
 
 def _link(url: str | None) -> str:
-    """Return a link to the origin of an insight; other schemes could run scripts."""
-    if not url or urlsplit(url).scheme not in ("http", "https"):
-        return ""
-    return f' · <a href="{text(url)}" rel="noopener noreferrer nofollow">Source</a>'
+    """Return a link to the origin of an insight."""
+    link = web_link(url, "Source", "noopener noreferrer nofollow")
+    return f" · {link}" if link else ""
 
 
 def who(path: str = "/read/feed") -> str:

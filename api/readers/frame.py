@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from html import escape
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from highwater.api.readers import files
 
@@ -27,16 +27,17 @@ def segment(value: str) -> str:
     return quote(value, safe="")
 
 
-def framed(title: str, body: str, *, reader: str = "", is_signed_in: bool = False, changes: str = "") -> str:
-    """Return a whole page; `reader` distinguishes the snapshots of readers, `changes` is the socket of patches."""
-    sign_out = '<a href="/logout">Sign out</a>' if is_signed_in else ""
+def framed(title: str, body: str, *, reader: str = "", sign: str = "", changes: str = "") -> str:
+    """Return a whole page; `reader` distinguishes the snapshots of readers, `sign` is the link to sign in or out, `changes`
+    the socket of patches.
+    """
     socket = f' data-changes="{text(changes)}"' if changes else ""
     return (
         f'{_head(title)}<link rel="modulepreload" href="{files.address("highwater.js")}">'
         f'<script type="module" src="{files.address("read.js")}"></script></head>'
         f'<body data-reader="{text(reader)}"{socket}><a class="skip" href="#page">Skip to the page</a>'
         '<header><b><a href="/read">Highwater</a></b><nav aria-label="Pages"><a href="/read">Leagues</a> '
-        f'<a href="/read/feed">Feed</a></nav>{sign_out}<span data-status role="status"></span></header>'
+        f'<a href="/read/feed">Feed</a></nav>{sign}<span data-status role="status"></span></header>'
         f'<main id="page" tabindex="-1">{body}</main>'
         "<footer><p data-plain><small>This page updates itself where JavaScript is on. Reload it to see what is new."
         "</small></p></footer></body></html>"
@@ -69,6 +70,17 @@ def sentence(words: str) -> str:
 def note(words: str) -> str:
     """Return a line of explanation."""
     return f'<p class="note">{text(words)}</p>'
+
+
+def web_link(url: object, words: str, rel: str) -> str:
+    """Return a link to another site; empty if `url` does not begin with http or https: other schemes could run scripts."""
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+    except ValueError:
+        return ""
+    if parts is None or parts.scheme not in ("http", "https") or not parts.netloc:
+        return ""
+    return f'<a href="{text(url)}" rel="{rel}">{text(words)}</a>'
 
 
 def card(body: str) -> str:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Scope
 
 from highwater.api.core.access import refusal
-from highwater.api.core.auth import Role
+from highwater.api.core.auth import ANONYMOUS, Role
 from highwater.api.core.guard import require_declared
 from highwater.api.core.proxies import address_of
 from highwater.api.dashboard.sign_in import Visitor
@@ -64,6 +64,11 @@ class Visit:
     def is_bound(self) -> bool:
         """Return whether the reader's key names the user."""
         return self.visitor.principal.user_id is not None
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Return whether the reader has sent no key to a page that requires none."""
+        return self.visitor.principal is ANONYMOUS
 
     @property
     def is_operator(self) -> bool:

@@ -1,4 +1,4 @@
-"""Serves the league pages: the list of seasons, a season's tabs, and a match with votes, predictions and comments."""
+"""Serves the league pages: the first page, a season's tabs, and a match with votes, predictions and comments."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
-from highwater.api.core.errors import NotFoundError
+from highwater.api.core.errors import NotFoundError, UnauthorizedError
 from highwater.api.league import routes_writes
-from highwater.api.readers import match_pages, season_pages
+from highwater.api.readers import match_pages, season_pages, start_pages
 from highwater.api.readers.frame import note, segment, sentence, text
 from highwater.api.readers.inside import Answer, Visit
 from highwater.api.readers.pages import form, number, page, positions_seen
 from highwater.api.readers.parts import Part, serve_part, show
+from highwater.api.readers.pushes import socket_for
 from highwater.api.readers.season_pages import TABS, match_address, season_address
 
 _SEE_OTHER = 303
@@ -26,6 +27,10 @@ _SHOW = {
     "stats": season_pages.stats,
     "bracket": season_pages.bracket,
 }
+# On every page of leagues, at its end.
+_ADS = Part("/read?part=ads", "/api/ads", start_pages.advertisements, ("ads:all",), "ads")
+# The API has fewer pages of the rating.
+_PAGE_DIGITS_MAX = 5
 # The action of a reader, by the word in the redirect address.
 _DONE = {
     "vote": "Your vote was saved. The votes below include it within a few seconds.",
@@ -40,15 +45,53 @@ _DONE = {
 
 
 async def seasons(visit: Visit) -> Response:
-    """Show every season, and all matches in play."""
-    cursor = visit.request.query_params.get("cursor")
+    """Show every season, all matches in play, the leaderboard, the reader's achievements and advertisements.
+
+    Raises:
+        UnauthorizedError: a part of a signed-in reader is requested without a key.
+        NotFoundError: there is no such part.
+    """
+    asked = visit.request.query_params
+    parts = _start_parts(visit)
+    if "part" in asked:
+        part = parts.get(asked["part"])
+        if part is None and visit.is_anonymous:
+            raise UnauthorizedError("sign in first")
+        if part is None:
+            raise NotFoundError(f"this page has no part {asked['part'][:50]!r}; it has {', '.join(parts)}")
+        return await serve_part(visit, part)
+    cursor = asked.get("cursor")
     more = f"?{urlencode({'cursor': cursor})}" if cursor else ""
-    playing = Part("/read?part=live", "/api/matches/live", season_pages.live, ("public:matches:live",))
-    if visit.request.query_params.get("part") == "live":
-        return await serve_part(visit, playing)
-    listed, shown = await asyncio.gather(visit.ask("GET", f"/api/league{more}"), show(visit, playing))
+    listed, shown = await asyncio.gather(
+        visit.ask("GET", f"/api/league{more}"), asyncio.gather(*(show(visit, part) for part in parts.values()))
+    )
     found = season_pages.season_list(listed.document) if listed.status == 200 else note(listed.detail)
-    return page(visit, "Leagues", f"<h1>Leagues</h1>{shown.html}{found}", status=listed.status)
+    playing, *others = (one.html for one in shown)
+    body = f"<h1>Leagues</h1>{playing}{found}{''.join(others)}"
+    return page(visit, "Leagues", body, status=listed.status, changes=socket_for(visit))
+
+
+def _start_parts(visit: Visit) -> dict[str, Part]:
+    """Return the parts of the first page by their names: matches in play first, advertisements last."""
+    rating = visit.request.query_params.get("rating", "")
+    number_of_page = int(rating) if rating.isascii() and rating.isdigit() and len(rating) <= _PAGE_DIGITS_MAX else 1
+    parts = {
+        "live": Part("/read?part=live", "/api/matches/live", season_pages.live, ("public:matches:live",)),
+        "leaderboard": Part(
+            f"/read?part=leaderboard&rating={number_of_page}",
+            f"/api/leaderboard?page={number_of_page}",
+            start_pages.leaderboard,
+            (f"lb:{number_of_page}",),
+            "leaderboard",
+        ),
+    }
+    user = visit.user
+    if user is not None and not visit.is_anonymous:
+        named = "" if visit.is_bound else f"&{urlencode({'user': user})}"
+        source = f"/api/users/{segment(user)}/achievements"
+        address, keys = f"/read?part=achievements{named}", (f"achievements:{user}",)
+        parts["achievements"] = Part(address, source, start_pages.achievements, keys)
+    return {**parts, "ads": _ADS}
 
 
 def _tab_part(season: str, tab: str) -> Part:
@@ -75,14 +118,16 @@ async def season(visit: Visit) -> Response:
         raise NotFoundError(f"a season has no page {tab[:50]!r}; it has {', '.join(_SHOW)}")
     if "part" in visit.request.query_params:
         return await serve_part(visit, _tab_part(named, tab))
-    shown, live = await asyncio.gather(show(visit, _tab_part(named, tab)), show(visit, _live_part(named)))
+    shown, live, ads = await asyncio.gather(
+        *(show(visit, part) for part in (_tab_part(named, tab), _live_part(named), _ADS))
+    )
     if shown.answer.status not in (200, 202):
         return page(
             visit, named, f"<h1>{text(named)}</h1>{note(sentence(shown.answer.detail))}", status=shown.answer.status
         )
-    body = f"<h1>{text(named)}</h1>{live.html}{_tabs(named, tab)}{shown.html}"
+    body = f"<h1>{text(named)}</h1>{live.html}{_tabs(named, tab)}{shown.html}{ads.html}"
     label = next(label for name, label, _ in TABS if name == tab)
-    return page(visit, f"{label} · {named}", body)
+    return page(visit, f"{label} · {named}", body, changes=socket_for(visit))
 
 
 def _tabs(named: str, tab: str) -> str:
@@ -127,8 +172,9 @@ async def _match_page(visit: Visit, message: str, *, status: int = 200) -> Respo
     after = positions_seen(visit)
     # Votes are gathered for seconds before they are counted (R4.33): a page does not wait for them. Comments are stored
     # at once.
-    shown, comments = await asyncio.gather(
+    shown, ads, comments = await asyncio.gather(
         show(visit, _match_part(match_id)),
+        show(visit, _ADS),
         show(visit, _comments_part(match_id), after=after if asked.get("done") == "comment" else ""),
     )
     if shown.answer.status != 200:
@@ -137,7 +183,8 @@ async def _match_page(visit: Visit, message: str, *, status: int = 200) -> Respo
     document = shown.answer.document
     title = match_pages.title(document)
     body = f"<h1>{text(title)}</h1>{message}{shown.html}{_stakes(visit, match_id, document)}"
-    return page(visit, title, f"{body}<h2>Comments</h2>{comments.html}{_comment(visit, match_id)}", status=status)
+    body = f"{body}<h2>Comments</h2>{comments.html}{_comment(visit, match_id)}{ads.html}"
+    return page(visit, title, body, status=status, changes=socket_for(visit))
 
 
 def _stakes(visit: Visit, match_id: str, document: Mapping[str, Any]) -> str:

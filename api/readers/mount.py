@@ -1,6 +1,6 @@
 """The addresses of readers' pages: which are served, who may see them, and the responses to other callers.
 
-Invariants. A reader loads nothing of the dashboard. If the API requires keys, an unknown caller is asked to sign in,
+Invariants. A reader loads nothing of the dashboard. If a page requires a key, an unknown caller is asked to sign in,
 and is then sent back. A page is refused by the declaration beside its address; its contents and its forms are
 authorized by the API itself.
 """
@@ -8,7 +8,7 @@ authorized by the API itself.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Match, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from highwater.api.core.access import PUBLIC, Access
 from highwater.api.core.access import Scope as Subsystem
@@ -23,7 +24,7 @@ from highwater.api.core.auth import OPEN, Role
 from highwater.api.core.errors import UnauthorizedError, problem, problem_of
 from highwater.api.core.guard import admit
 from highwater.api.dashboard.sign_in import SignIn, Visitor
-from highwater.api.readers import feed, files, league, shared
+from highwater.api.readers import feed, files, league, pushes, shared
 from highwater.api.readers.frame import note, sentence, text
 from highwater.api.readers.inside import Answer, Visit
 from highwater.api.readers.pages import page
@@ -41,6 +42,8 @@ _LEAGUE, _FEEDS, _QUERIES, _JOBS = (
     Access(Role.VIEWER, subsystem, limit=RateLimit.NONE, cost=0)
     for subsystem in (Subsystem.LEAGUE, Subsystem.FEEDS, Subsystem.QUERIES, Subsystem.JOBS)
 )
+# A league's pages; forms always need a key.
+_LEAGUE_PAGE = replace(_LEAGUE, may_be_public=True)
 
 
 async def _static(visit: Visit) -> Response:
@@ -49,10 +52,10 @@ async def _static(visit: Visit) -> Response:
 
 # Path, handler, whether it accepts a form instead of a read, and its access. The API authorizes what a page reads.
 _PAGES: tuple[tuple[str, Handler, bool, Access], ...] = (
-    ("/read", league.seasons, False, _LEAGUE),
-    ("/read/league/{season:id}", league.season, False, _LEAGUE),
-    ("/read/league/{season:id}/{tab}", league.season, False, _LEAGUE),
-    ("/read/matches/{match:id}", league.match, False, _LEAGUE),
+    ("/read", league.seasons, False, _LEAGUE_PAGE),
+    ("/read/league/{season:id}", league.season, False, _LEAGUE_PAGE),
+    ("/read/league/{season:id}/{tab}", league.season, False, _LEAGUE_PAGE),
+    ("/read/matches/{match:id}", league.match, False, _LEAGUE_PAGE),
     ("/read/matches/{match:id}/votes", league.vote, True, _LEAGUE),
     ("/read/matches/{match:id}/predictions", league.prediction, True, _LEAGUE),
     ("/read/matches/{match:id}/comments", league.comment, True, _LEAGUE),
@@ -111,7 +114,10 @@ class Readers:
         self._sign_in = sign_in
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request, or serve a socket."""
+        if scope["type"] == "websocket":
+            await pushes.serve(WebSocket(scope, receive, send), self._sign_in)
+            return
         found: ReadersPage = scope[_VISIT_KEY]
         request = Request(scope, receive)
         if request.method != found.method:
@@ -125,7 +131,7 @@ class Readers:
         is_part = "part" in request.query_params
         try:
             if found.access.role is not None:
-                visitor = await self._sign_in.visitor(request)
+                visitor = await self._sign_in.visitor(request, may_be_public=found.access.may_be_public)
                 if visitor is None:
                     return problem_of(UnauthorizedError("sign in first")) if is_part else _sign_in(request, found)
                 admit(found.access, visitor.principal)
@@ -152,15 +158,17 @@ def _sign_in(request: Request, found: ReadersPage) -> Response:
 
 
 class ReadersRoute(BaseRoute):
-    """The addresses of the pages; every other one is left to the API."""
+    """The addresses of the pages and of their socket; every other one is left to the API."""
 
-    access: Mapping[str, Access] = {one.path_format: one.access for one in PAGES}
+    access: Mapping[str, Access] = {**{one.path_format: one.access for one in PAGES}, pushes.PATH: pushes.PUSHES}
 
     def __init__(self, readers: Readers) -> None:
         self._readers = readers
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Return whether a path is a page."""
+        """Return whether a path is a page, or the socket."""
+        if scope["type"] == "websocket" and scope["path"] == pushes.PATH:
+            return Match.FULL, {"endpoint": pushes.serve}
         if scope["type"] == "http" and scope["path"].startswith("/read"):
             for one in PAGES:
                 if one.pattern.match(scope["path"]):
@@ -168,5 +176,5 @@ class ReadersRoute(BaseRoute):
         return Match.NONE, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request to the pages."""
+        """Pass the request to the pages, or serve the socket."""
         await self._readers(scope, receive, send)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from starlette.responses import Response
 
@@ -30,10 +30,9 @@ def reader_of(visit: Visit) -> str:
     return "" if authorization is None else sha256(f"reader:{authorization}".encode()).hexdigest()[:_READER_CHARACTERS]
 
 
-def page(visit: Visit, title: str, body: str, *, status: int = 200) -> Response:
-    """Return a page of this reader."""
-    is_signed_in = visit.visitor.authorization is not None
-    whole = framed(title, body, reader=reader_of(visit), is_signed_in=is_signed_in)
+def page(visit: Visit, title: str, body: str, *, status: int = 200, changes: str = "") -> Response:
+    """Return a page of this reader; `changes` is the address of its socket of patches, empty: it polls alone."""
+    whole = framed(title, body, reader=reader_of(visit), sign=_sign_link(visit), changes=changes)
     return html(visit.request, whole, status=status, headers={"Content-Security-Policy": own_files_policy()})
 
 
@@ -45,6 +44,15 @@ def public_page(visit: Visit, title: str, body: str, status: int = 200) -> Respo
         "Cache-Control": "no-store",
     }
     return html(visit.request, framed_alone(title, body), status=status, headers=headers)
+
+
+def _sign_link(visit: Visit) -> str:
+    """Return the link to sign out, or in, where a key makes a difference."""
+    if visit.visitor.authorization is not None:
+        return '<a href="/logout">Sign out</a>'
+    if not visit.is_anonymous:
+        return ""
+    return f'<a href="/login?next={quote(visit.request.url.path, safe="")}">Sign in</a>'
 
 
 def number(words: str) -> Any:

@@ -98,7 +98,8 @@ async def show(visit: Visit, part: Part, *, after: str = "") -> Shown:
     if after and answer.status != _OK:
         answer, late = await visit.ask("GET", part.source), _not_included(visit.request)
     named = f' id="{part.element}"' if part.element else ""
-    keys = f' data-keys="{text(" ".join(part.keys))}"' if part.keys else ""
+    # Ids may contain spaces, and no control character.
+    keys = f' data-keys="{text(chr(10).join(part.keys))}"' if part.keys else ""
     opened = f'<div{named} data-part="{text(part.address)}"{keys}'
     tag = tag_of(answer)
     if answer.status == _OK and tag is not None:

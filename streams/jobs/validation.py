@@ -21,7 +21,7 @@ from highwater.streams.identity.plans import PLAN_NAMES, SUBSCRIPTIONS
 from highwater.streams.jobs.args import check_outline, parse_args
 
 REVOKE, REPUBLISH, RESTART, APPROVE = "revoke", "republish", "restart", "approve"
-ROLES = ("viewer", "editor", "admin")
+ROLES = ("viewer", "assistant", "editor", "admin")
 # A sentence or two, for people; it is shown beside the job.
 REASON_BYTES_MAX = 1 << 10
 # Far above any single use, and low enough that the sum of a month fits a bigint.

@@ -29,6 +29,7 @@ TIMEOUT_MS = 60_000
 KEYS = {
     "admin": "admin:root-key-0001",
     "editor": "editor:edit-key-0001",
+    "assistant": "assistant:judge-key-0001:judge",
     "viewer": "viewer:eye-key-0001",
     "bound": "viewer:ann-key-0001:ann",
 }
@@ -128,17 +129,19 @@ class Guarded:
 def guarded(chromium: Any, product: Product, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """A second API process, which asks for keys."""
     log: Path = tmp_path_factory.mktemp("guarded") / "api.log"
-    with api_process(product, log, HIGHWATER_API_KEYS=",".join(KEYS.values())) as url:
+    # All readers of a test have one address, so its limit of live pages is not that of one of them.
+    more = {"HIGHWATER_API_KEYS": ",".join(KEYS.values()), "HIGHWATER_LIVE_REQUESTS_MAX": "1000000"}
+    with api_process(product, log, **more) as url:
         yield from (Guarded(url, found) for found in watched(chromium, url))
 
 
 @contextlib.contextmanager
-def api_process(product: Product, log: Path, **named: str) -> Iterator[str]:
-    """Another API process over the parts of a product, with settings of its own; its address."""
+def api_process(product: Product, log: Path, *, port: int = 0, **named: str) -> Iterator[str]:
+    """Another API process over the parts of a product, with settings of its own; its address. `port` 0: a free one."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with log.open("wb") as told:
+        port = port or probe.getsockname()[1]
+    with log.open("ab") as told:
         program = [str(Path(sys.executable).parent / "highwater"), "api"]
         environment = {**product.environment, "HIGHWATER_PORT": str(port), **named}
         child = subprocess.Popen(program, env=environment, stdout=told, stderr=told)

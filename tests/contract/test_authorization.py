@@ -41,6 +41,29 @@ def test_every_route_declares_what_it_asks(application: Any) -> None:
     }
 
 
+def test_leagues_may_be_public_and_nothing_else(application: Any) -> None:
+    """Reads without an owner: documents of leagues and the pages that show them; no user's data, no counts, no write."""
+    found = {(method, path) for method, path, access in operations(application.routes) if access.may_be_public}
+    season = ("table", "schedule", "results", "stats", "stats/live", "bracket")
+    documents = (
+        *("/api/league", "/api/matches/live", "/api/matches/{match}", "/api/matches/{match}/comments"),
+        *("/api/clubs/{club}/matches", "/api/leaderboard", "/api/ads"),
+        *(f"/api/league/{{season}}/{name}" for name in season),
+    )
+    pages = ("/read", "/read/league/{season}", "/read/league/{season}/{tab}", "/read/matches/{match}")
+    assert found == {*(("GET", path) for path in documents), *(("page", path) for path in pages)}
+
+
+def test_an_assistant_enters_results_alone(application: Any) -> None:
+    """Beside what a viewer may; and has the pages of an administrator pushed."""
+    found = {(method, path) for method, path, access in operations(application.routes) if access.also is not None}
+    assert found == {
+        ("POST", "/api/matches/{match}/finalize"),
+        ("POST", "/api/matches/{match}/score"),
+        ("page", "/read/changes"),
+    }
+
+
 def test_every_route_says_what_limits_it(application: Any) -> None:
     """Calls that cost money or seconds have the plan's limit; existing pages, and texts about the process, have no limit."""
     found = {(one.method, one.path): one.access for one in operations(application.routes)}

@@ -87,7 +87,7 @@ class _Match:
                 self._goals = [_goals("Goals of the home side"), _goals("Goals of the away side")]
                 self._button = ui.button("Finalize", icon="flag", on_click=self._finalize).props("no-caps outline")
         else:
-            note("Only the role admin may publish the result of a match.")
+            note(f"Publishing the result of a match needs the role {FINALIZE.least}.")
         self._actions.build()
         ui.html('<a href="/match">All matches</a>', sanitize=False)
 

@@ -53,7 +53,7 @@ export interface Watch {
   close(): void;
 }
 
-/** A message of a socket of patches; without a value the resource is asked for. */
+/** A message of a socket of patches; without a value the resource is requested, and without a key everything. */
 export interface Patch {
   type?: "patch";
   path?: string;
@@ -74,7 +74,7 @@ export class Highwater {
   /** Asks again: for everything watched, for one path, or for what was watched with a key. */
   invalidate(pathOrKey?: string): void;
   patch(patch: Patch): void;
-  /** Listens to a WebSocket of patches. */
+  /** Listens to a WebSocket of patches, and connects again when it is lost. */
   connect(url: string): { close(): void };
   close(): void;
 }

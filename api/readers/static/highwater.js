@@ -8,6 +8,8 @@
 const DAY_MS = 86_400_000;
 const TIMEOUT_MS = 15_000;
 const GONE = new Set([401, 403, 404, 410]);
+// Close codes of a socket that its reader may not have, or no longer.
+const REFUSED = new Set([4401, 4403]);
 
 /** @returns {Storage | null} localStorage, or null where the browser forbids it. */
 function localStorageOrNull() {
@@ -312,16 +314,22 @@ export class Highwater {
     }
   }
 
-  /** Applies one pushed message: a newer value is taken at once; without a value it is asked for. */
+  /**
+   * Applies one pushed message: a newer value is taken at once. Without a value the resource is requested; without a key
+   * either, everything is. A hidden page requests it when it is seen again.
+   */
   patch({ path, key, etag, version, value }) {
     if (path !== undefined && value !== undefined && etag !== undefined && Number.isInteger(version)) {
       this.seed(path, { etag, version, value });
-    } else {
+    } else if (globalThis.document?.visibilityState !== "hidden") {
       this.invalidate(path ?? key);
     }
   }
 
-  /** Listens to a WebSocket of patches; polling goes on, so a lost message only costs time. */
+  /**
+   * Listens to a WebSocket of patches and connects again when it is lost. The first message of the server names nothing, so
+   * that everything is requested: what changed before was not received. Polling continues, so a lost message only costs time.
+   */
   connect(url) {
     let failures = 0;
     let socket = null;
@@ -329,16 +337,18 @@ export class Highwater {
     let isClosed = false;
     const open = () => {
       socket = new WebSocket(url);
-      socket.onopen = () => {
-        if (failures > 0) this.invalidate(); // what was said meanwhile was not heard
-        failures = 0;
-      };
       socket.onmessage = (event) => {
+        failures = 0;
         const message = parsed(event.data);
         if (message.type === "patch") this.patch(message);
       };
-      socket.onclose = () => {
+      socket.onclose = (event) => {
         if (isClosed) return;
+        if (REFUSED.has(event.code)) {
+          connection.close();
+          this.invalidate(); // a reader who was signed out sees it now
+          return;
+        }
         failures += 1;
         timer = setTimeout(open, Math.min(60_000, 1_000 * 2 ** failures) * (0.5 + Math.random() / 2));
       };

@@ -79,7 +79,7 @@ function watch(part) {
     const state = client.seed(path, { etag, version: Number(version), value: part.innerHTML });
     if (state.etag !== etag) show(part, state);
   }
-  const keys = (part.dataset.keys ?? "").split(" ").filter(Boolean);
+  const keys = (part.dataset.keys ?? "").split("\n").filter(Boolean);
   const live = (state) => typeof state.value === "string" && state.value.includes("data-live");
   watches.set(part, client.watch(path, (state) => show(part, state), { live, keys }));
 }

@@ -6,6 +6,7 @@ import re
 import uuid
 from typing import Any
 
+import pytest
 from playwright.sync_api import expect
 
 from highwater.streams.clock import ProductClock
@@ -89,8 +90,11 @@ def test_a_user_is_rebuilt_an_insight_retracted_and_the_user_erased(browser: Any
     page.close()
 
 
-def test_a_match_is_finalized(browser: Any, product: Any):
-    """With its score, and said in words before; the result is shown, and a second one is called a correction."""
+@pytest.mark.parametrize("who", [None, "assistant"])
+def test_a_match_is_finalized(browser: Any, product: Any, guarded: Any, who: str | None):
+    """With its score, and said in words before; the result is shown, and a second one is called a correction. A judge's key
+    is enough, though it is bound to its user.
+    """
     match, season = f"m-{uuid.uuid4().hex[:8]}", f"s-{uuid.uuid4().hex[:8]}"
     now_ms = ProductClock()()
     publish(
@@ -98,7 +102,8 @@ def test_a_match_is_finalized(browser: Any, product: Any):
         home="Reds", away="Blues", status="scheduled",
     )  # fmt: skip
     product.until(lambda: product.get(f"/api/matches/{match}").status_code == 200, "the match is not known")
-    page = browser.page(f"/match?id={match}")
+    path = f"/match?id={match}"
+    page = browser.page(path) if who is None else guarded.browser.page(path, guarded.signed_in(who))
     page.get_by_role("button", name="Finalize").click()
     expect(page.get_by_text("needs two whole numbers")).to_be_visible()
     page.get_by_label("Goals of the home side").fill("2")

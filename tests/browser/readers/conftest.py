@@ -29,9 +29,20 @@ window.fetch = async (path, options) => {
   } finally { open -= 1; }
 };
 window.requestsOf = (path) => asked[path] ?? 0;
-const later = window.setTimeout.bind(window);
+let heard = 0;
+window.WebSocket = class extends WebSocket {
+  constructor(url) { super(url); this.addEventListener("message", () => { heard += 1; }); }
+};
+window.isPushed = () => document.body.dataset.changes !== undefined;
+window.hasHeard = () => heard > 0;
+// A task of its own: timers of a page stand still while a test holds its clock.
+const later = (call) => {
+  const { port1, port2 } = new MessageChannel();
+  port2.onmessage = () => { port1.close(); call(); };
+  port1.postMessage(0);
+};
 window.until = (condition) => new Promise((done) => {
-  const look = () => condition() ? done() : later(look, 20);
+  const look = () => condition() ? done() : later(look);
   look();
 });
 window.allAnswered = () => until(() => open === 0 && Object.keys(asked).length > 0);
@@ -125,6 +136,7 @@ class Tab:
 
     page: Any
     answers: list[Any] = field(default_factory=list)
+    sockets: list[str] = field(default_factory=list)
 
     def asked(self, part: str) -> list[int]:
         """The statuses of the answers for a part."""
@@ -149,15 +161,20 @@ def tab(browser: Any) -> Any:
     """Opens tabs; their windows are closed afterwards."""
     opened: list[Any] = []
 
-    def opens(path: str, context: Any = None, *, prepare: Callable[[Any], None] | None = None) -> Tab:
-        page = browser.tab(path, context)
+    def opens(
+        path: str, context: Any = None, *, prepare: Callable[[Any], None] | None = None, before: Browser = browser
+    ) -> Tab:
+        page = before.tab(path, context)
         opened.append(page.context)
         found = Tab(page)
         page.on("response", lambda answer: found.answers.append(answer) if "part=" in answer.url else None)
+        page.on("websocket", lambda socket: found.sockets.append(socket.url))
         page.add_init_script(_WATCHED)
         if prepare is not None:
             prepare(page)
         page.goto(path)
+        # The first push has a page read everything; no timer does that.
+        found.until("!isPushed() || hasHeard()")
         return found
 
     yield opens

@@ -54,6 +54,7 @@ class Who(NamedTuple):
     org: str | None = None
     is_session: bool = False
     scopes: frozenset[str] | None = None
+    are_leagues_public: bool = False
 
     @property
     def is_bound(self) -> bool:
@@ -74,8 +75,13 @@ KEYS = tuple(_keys())
 SESSIONS = (
     Who("session of A", "", Role.VIEWER, "a", "a", is_session=True),
     Who("editor's session of A", "", Role.EDITOR, "a", "a", is_session=True),
+    Who("assistant's session of A", "", Role.ASSISTANT, "a", "a", is_session=True),
 )
-NOBODY = (Who("wrong key", "wrong", None), Who("no key", None, None))
+NOBODY = tuple(
+    Who(f"{name}{more}", token, None, are_leagues_public=are_leagues_public)
+    for name, token in (("wrong key", "wrong"), ("no key", None))
+    for more, are_leagues_public in (("", False), (" where leagues are public", True))
+)
 OPEN = Who("open", None, Role.ADMIN)
 OF_FEEDS = Who("key limited to feeds", "feeds-only", Role.ADMIN, scopes=frozenset({"feeds"}))
 
@@ -109,16 +115,24 @@ def expected(access: Access, who: Who, place: str) -> int | str:
     if access.role is None:
         return LET_IN if access.token is None else 401
     if who.role is None:
-        return 401
+        return LET_IN if access.may_be_public and who.are_leagues_public and who.token is None else 401
+    return _of_known(access, who, who.role, place)
+
+
+def _of_known(access: Access, who: Who, role: Role, place: str) -> int | str:
+    """The same for a caller with a key or a session."""
+    assert access.role is not None
     least = access.role if access.own is None or who.user is None else access.own
     is_out_of_scope = who.scopes is not None and access.scope is not None and access.scope not in who.scopes
-    if is_out_of_scope or (access.keys_only and who.is_session) or who.role < least:
+    if is_out_of_scope or (access.keys_only and who.is_session):
         return 403
-    if access.owned_by in (OwnedBy.NOBODY, OwnedBy.FILTERED):
+    if role is not access.also and role < least:
+        return 403
+    if role is access.also or access.owned_by in (OwnedBy.NOBODY, OwnedBy.FILTERED):
         return LET_IN
     if not who.is_bound:
         return 404 if place == "none" and access.owned_by in SECRET else LET_IN
-    return _of_bound(access, who, who.role, place)
+    return _of_bound(access, who, role, place)
 
 
 def _of_bound(access: Access, who: Who, role: Role, place: str) -> int | str:
@@ -146,10 +160,11 @@ def _of_bound(access: Access, who: Who, role: Role, place: str) -> int | str:
 
 @dataclass
 class World:
-    """Two applications over one database, one of which asks for keys, and what there is in it."""
+    """Three applications over one database, two of which ask for keys, and one of these not for leagues; what there is in it."""
 
     guarded: Any
     open: Any
+    public: Any
     named: dict[str, dict[str, str]]
     tokens: dict[str, str]
 
@@ -271,7 +286,7 @@ async def send(world: World, who: Who, request: Request) -> Answer:
     query = QUERIES[operation](request.place) if operation in QUERIES else ""
     if operation.startswith("GET /api/blobs/{sha256}") and not who.is_bound:
         query = f"organization_id={ORGS[request.place]}"  # it belongs to none, so it says for which it reads
-    application = world.open if who is OPEN else world.guarded
+    application = world.public if who.are_leagues_public else world.open if who is OPEN else world.guarded
     if request.method == SOCKET:
         return await connect(application, path, query=query, token=token)
     body = json.dumps(BODIES[operation](request.place)).encode() if operation in BODIES else b""
@@ -286,7 +301,7 @@ async def send(world: World, who: Who, request: Request) -> Answer:
 
 @pytest.fixture(scope="module")
 async def world(own_settings: Callable[..., Settings], seeds: Seeds, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Both applications, and something of A's and of B's of every kind."""
+    """The applications, and something of A's and of B's of every kind."""
     plans = tmp_path_factory.mktemp("plans") / "plans.toml"
     names = ("free", "pro", "team", "enterprise")
     plans.write_text("\n".join(f"[plans.{name}]\nrequests_per_minute = 1000000" for name in names), encoding="utf-8")
@@ -295,18 +310,19 @@ async def world(own_settings: Callable[..., Settings], seeds: Seeds, tmp_path_fa
     more["HIGHWATER_CALLER_REQUESTS_PER_MINUTE"] = 1_000_000
     async with AsyncExitStack() as running:
         applications = []
-        for settings in (own_settings(HIGHWATER_API_KEYS=keys, **more), own_settings(**more)):
+        for own in ({"HIGHWATER_API_KEYS": keys}, {}, {"HIGHWATER_API_KEYS": keys, "HIGHWATER_PUBLIC_LEAGUE": "on"}):
+            settings = own_settings(**own, **more)
             application = create_app(settings, MovableClock())
             await running.enter_async_context(application.router.lifespan_context(application))
             applications.append(application)
-        guarded, opened = applications
+        guarded, opened, public = applications
         for application in applications:
             await _until_ready(application)
         await until(lambda: _has_coordinator(own_settings()), "Kafka has a coordinator for the group that is named")
         services = guarded.state.services
         authenticator = Authenticator((*parse_api_keys(keys), LIMITED), services.authenticator._read_session)
         object.__setattr__(services, "authenticator", authenticator)
-        made = World(guarded, opened, {place: await _made(seeds, place) for place in PLACES}, {})
+        made = World(guarded, opened, public, {place: await _made(seeds, place) for place in PLACES}, {})
         made.tokens = {who.name: await made.session(who) for who in SESSIONS}
         yield made
 

@@ -17,8 +17,17 @@ from highwater.api.dashboard.mount import ACCESS, PAGES
 from highwater.api.dashboard.sign_in import COOKIE
 from tests.integration.api_server import Api, running_api
 
-KEYS = {"admin": "root-key", "editor": "edit-key", "viewer": "eye-key", "bound": "ann-key", "org": "org-key"}
-SETTING = "admin:root-key,editor:edit-key,viewer:eye-key,viewer:ann-key:ann,editor:org-key::acme"
+KEYS = {
+    "admin": "root-key",
+    "assistant": "judge-key",
+    "editor": "edit-key",
+    "viewer": "eye-key",
+    "bound": "ann-key",
+    "org": "org-key",
+}
+SETTING = (
+    "admin:root-key,assistant:judge-key:ann,editor:edit-key,viewer:eye-key,viewer:ann-key:ann,editor:org-key::acme"
+)
 LETTERS = "/dead-letters?topic=feeds.insight-ingested"
 # The first page loads the library: half a second where the machine is idle.
 SECONDS = 60
@@ -143,7 +152,8 @@ def test_a_key_stands_in_no_address_and_on_no_page(api: Api) -> None:
         ("bound", "/queries/1", "requires the role admin", "Restart from"),
         ("editor", "/queries/1", "Ask again", "Restart from"),
         ("admin", "/queries/1", "Restart from", "requires the role admin"),
-        ("viewer", "/match?id=1", "Only the role admin", "Finalize"),
+        ("viewer", "/match?id=1", "needs the role admin or assistant", "Finalize"),
+        ("assistant", "/match?id=1", "Finalize", "needs the role"),
         ("editor", "/user?id=bob", "Explain", "Rebuild now"),
         ("editor", "/user?id=bob", "Explain", "Erase the user"),
         ("admin", "/user?id=bob", "Erase the user", "bound to another user"),

@@ -63,6 +63,8 @@ async def test_who_may_make_which_session(api: Api) -> None:
     cases = [
         ("pen", {"user_id": "x", "role": "admin"}, 403),
         ("pen", {"user_id": "x", "role": "editor"}, 201),
+        ("pen", {"user_id": "x", "role": "assistant"}, 403),  # enters results, which an editor may not
+        ("root", {"user_id": "x", "role": "assistant"}, 201),
         ("eye", {"user_id": "x"}, 403),
         ("ada-key", {"user_id": "ada"}, 201),
         ("ada-key", {"user_id": "ada", "role": "editor"}, 403),
@@ -118,6 +120,15 @@ async def test_a_change_of_role_ends_sessions_and_caps_new_ones(api: Api, admin)
     assert await status_of(api, token, "/api/channels") == 401
     assert (await admin.post("/api/sessions", json={"user_id": "wes", "role": "editor"})).status_code == 403
     assert (await open_session(admin, "wes"))["role"] == "viewer"
+
+
+async def test_an_assistant_is_made_by_administrators(api: Api, admin) -> None:
+    """A role of its own: it is stored, given to sessions, and neither includes an editor nor comes with one."""
+    assert (await admin.put("/api/users/ref/role", json={"role": "assistant"})).is_success
+    assert (await open_session(admin, "ref"))["role"] == "assistant"
+    assert (await admin.post("/api/sessions", json={"user_id": "ref", "role": "editor"})).status_code == 403
+    async with api.client("pen") as editor:
+        assert (await open_session(editor, "ref"))["role"] == "viewer"
 
 
 async def test_roles_that_change_at_once_end_as_the_last_event_says(api: Api, admin, seeds: Seeds) -> None:

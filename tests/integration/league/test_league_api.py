@@ -18,7 +18,7 @@ from highwater.streams.clock import to_datetime
 from tests.integration.api_server import Api, Seeds, eventually, running_api
 from tests.integration.records import record_at
 
-KEYS = "admin:root-key,editor:pen-key,viewer:eye-key,viewer:ada-key:ada,editor:bob-key:bob"
+KEYS = "admin:root-key,editor:pen-key,viewer:eye-key,viewer:ada-key:ada,editor:bob-key:bob,assistant:ref-key:ref"
 SEASON, TOKEN = "eng/2026", "t\u00f6ken"
 PATH = "/api/league/eng%2F2026"
 MATCH_COLUMNS = (
@@ -363,14 +363,27 @@ async def test_writes_that_break_a_rule_are_refused(http) -> None:
 
 
 async def test_who_may_write_what(guarded: Api, league: None) -> None:
-    """Results and ads need an admin, scores an unbound editor; users vote as themselves, named or not, and never as others."""
+    """Results need an admin or assistant, ads an admin, scores an assistant or an unbound editor; users vote as themselves,
+    named or not, and never as others.
+    """
     goals = {"home_goals": 1, "away_goals": 0}
     vote = {"choice": "home"}
     cases = [
-        ("POST", "/api/matches/m-live/finalize", goals, {"eye-key": 403, "pen-key": 403, "root-key": 202, None: 401}),
-        ("POST", "/api/matches/m-live/score", goals, {"eye-key": 403, "bob-key": 403, "pen-key": 202, "root-key": 202}),
-        ("PUT", f"{PATH}/rules", {}, {"pen-key": 403, "root-key": 202}),
-        ("PUT", "/api/ads/x", {}, {"pen-key": 403, "root-key": 202}),
+        (
+            "POST",
+            "/api/matches/m-live/finalize",
+            goals,
+            {"eye-key": 403, "pen-key": 403, "root-key": 202, "ref-key": 202, None: 401},
+        ),
+        (
+            "POST",
+            "/api/matches/m-live/score",
+            goals,
+            {"eye-key": 403, "bob-key": 403, "pen-key": 202, "root-key": 202, "ref-key": 202},
+        ),
+        ("PUT", f"{PATH}/rules", {}, {"pen-key": 403, "root-key": 202, "ref-key": 403}),
+        ("PUT", "/api/ads/x", {}, {"pen-key": 403, "root-key": 202, "ref-key": 403}),
+        ("POST", "/api/events/league.match-finalized", {}, {"pen-key": 403, "ref-key": 403}),
         ("DELETE", "/api/ads/x", None, {"pen-key": 403, "root-key": 202}),
         (
             "POST",

@@ -55,6 +55,29 @@ def test_how_a_principal_stands_to_an_owner(principal: Principal, expected: Rela
     assert owner_refusal(READ_JOB, principal, ADA_OF_ACME) is (Refusal.OWNER if expected is Relation.NONE else None)
 
 
+def test_roles_stand_above_each_other() -> None:
+    """Each includes those below it, but an editor is not an assistant; a session that two roles limit has what both have."""
+    viewer, assistant, editor, admin = Role
+    included = {role: {other for other in Role if role.includes(other)} for role in Role}
+    assert included == {
+        viewer: {viewer}, assistant: {viewer, assistant}, editor: {viewer, editor}, admin: set(Role),
+    }  # fmt: skip
+    assert [editor.shared(assistant), assistant.shared(editor), assistant.shared(admin)] == [viewer, viewer, assistant]
+    assert all(role.shared(role) is role for role in Role)
+
+
+def test_a_further_role_is_let_in_everywhere() -> None:
+    """Bound or not, for resources of every owner; its own subsystem and the record of its actions stay."""
+    declaration = Access(Role.ADMIN, Scope.LEAGUE, OwnedBy.DEPLOYMENT, also=Role.ASSISTANT)
+    bound = Principal(Role.ASSISTANT, "ada", organization_id="acme")
+    assert (refusal(declaration, bound), owner_refusal(declaration, bound, Owner())) == (None, None)
+    assert refusal(declaration, Principal(Role.EDITOR)) is Refusal.ROLE
+    limited = Principal(Role.ASSISTANT, scopes=frozenset({"feeds"}))
+    assert refusal(declaration, limited) is Refusal.SCOPE
+    assert declaration.is_privileged
+    assert refusal(Access(Role.EDITOR, Scope.LEAGUE), bound) is Refusal.ROLE
+
+
 def test_in_whose_name_something_is_made() -> None:
     """A bound principal acts for its own user and organization alone; a key of an organization for each of its users."""
     own = Principal(Role.VIEWER, "ada", organization_id="acme")

@@ -243,7 +243,7 @@ async def test_a_token_is_read_where_a_provider_is_configured():
         ({"ISSUER": "https://u@id.example.org", "CLIENT_ID": "c"}, "not an https"),
         ({"ISSUER": "https://id.example.org", "CLIENT_ID": "c", "ALGORITHMS": "RS256,HS256"}, "HS256 is none of"),
         ({"ISSUER": "https://id.example.org", "CLIENT_ID": "c", "ALGORITHMS": "none"}, "none is none of"),
-        ({"ISSUER": "https://id.example.org", "CLIENT_ID": "c", "ROLES": "a=owner"}, "viewer|editor|admin"),
+        ({"ISSUER": "https://id.example.org", "CLIENT_ID": "c", "ROLES": "a=owner"}, "viewer|assistant|editor|admin"),
         ({"ISSUER": "https://id.example.org", "CLIENT_ID": "c", "REDIRECT_URL": "http://x.org/"}, "not an https"),
     ],
 )

@@ -63,3 +63,4 @@ def test_a_session_has_the_lower_of_two_roles():
     assert session_role(Role.ADMIN, None) is Role.ADMIN
     assert session_role(Role.ADMIN, "viewer") is Role.VIEWER
     assert session_role(Role.VIEWER, "admin") is Role.VIEWER
+    assert session_role(Role.EDITOR, "assistant") is Role.VIEWER

@@ -41,7 +41,7 @@ USED = {"organization_id": "acme", "use_id": ONE, "tokens": 0, "cost_cents": 0, 
             (PLAN_CHANGED, {**PLAN_OF, "subscription_status": status, "period_end": 5})
             for status in ("active", "trialing", "past_due", "suspended")
         ),
-        *((ROLE_CHANGED, {**ROLE_OF, "role": role}) for role in ("viewer", "editor", "admin")),
+        *((ROLE_CHANGED, {**ROLE_OF, "role": role}) for role in ("viewer", "assistant", "editor", "admin")),
     ],
 )
 def test_good_events_pass(topic: str, event: dict[str, Any]) -> None:

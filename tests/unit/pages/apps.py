@@ -104,12 +104,12 @@ class _RateLimiter:
         return {}
 
 
-def _services(keys: str | None) -> Any:
+def _services(keys: str | None, *, is_league_public: bool = False) -> Any:
     documents: Any = _Documents()
     services = SimpleNamespace(
         documents=documents,
         matches=MatchDocuments(documents, lambda: None),  # type: ignore[arg-type, return-value]
-        authenticator=Authenticator(parse_api_keys(keys), _no_session),
+        authenticator=Authenticator(parse_api_keys(keys), _no_session, is_league_public=is_league_public),
         activity=SimpleNamespace(noted=[], note=lambda _principal: None),
         rate_limiter=_RateLimiter(),
         fresh=_nothing,
@@ -126,9 +126,11 @@ def _pair(user: str) -> tuple[Application, Application]:
     return create_app(read_settings({})), create_app(read_settings({}))
 
 
-def make_apps(keys: str | None = None, user: str = "one test after the other") -> tuple[Application, Application, Any]:
+def make_apps(
+    keys: str | None = None, user: str = "one test after the other", *, is_league_public: bool = False
+) -> tuple[Application, Application, Any]:
     """Two applications over the same new services: with the short cut and without."""
-    services = _services(keys)
+    services = _services(keys, is_league_public=is_league_public)
     short, usual = _pair(user)
     for state in (short.state, usual.state):
         state.services = state.pages = state.league = services

@@ -209,6 +209,21 @@ async def test_a_key_opens_as_it_does_the_usual_way(ask_short: Any) -> None:
     assert len(noted) == 2
 
 
+async def test_a_public_page_opens_without_a_key(ask_short: Any) -> None:
+    """With the answer of the usual way, which a shared cache may store; a wrong key and other pages are refused as before."""
+    short, usual, services = make_apps(KEYS, is_league_public=True)
+    for fields in ([], [tag("ads")]):
+        expected = await ask(usual, "/api/ads", fields)
+        assert await ask_short(short, "/api/ads", fields) == expected
+        assert dict(expected[1])[b"cdn-cache-control"].startswith(b"public")
+    assert services.documents.quick_reads == ["ads:all"] * 2
+    for path, fields in (("/api/ads", [(b"authorization", b"Bearer wrong")]), ("/api/league/admin/stats", [])):
+        expected = await ask(usual, path, fields)
+        assert (expected[0], await ask_short(short, path, fields)) == (401, expected)
+    short, usual, _ = make_apps(KEYS)
+    assert (await ask_short(short, "/api/ads", []))[0] == 401
+
+
 async def test_paths_are_remembered_up_to_a_limit(ask_short: Any) -> None:
     """The number of requested pages does not matter, and invalid paths are not remembered at all."""
     short, _, services = make_apps()
@@ -241,11 +256,14 @@ _FIELDS = st.sampled_from(
 
 
 @given(
-    path=_PATHS, fields=st.lists(_FIELDS, max_size=4), has_keys=st.booleans(), method=st.sampled_from(["GET", "HEAD"])
+    path=_PATHS,
+    fields=st.lists(_FIELDS, max_size=4),
+    keys=st.sampled_from(["none", "all", "no league"]),
+    method=st.sampled_from(["GET", "HEAD"]),
 )
-def test_both_ways_give_one_answer(path: str, fields: Headers, has_keys: bool, method: str) -> None:
+def test_both_ways_give_one_answer(path: str, fields: Headers, keys: str, method: str) -> None:
     """For any request, status, headers and body are the same with and without the short cut."""
-    short, usual = _BOTH[has_keys]
+    short, usual = _BOTH[keys]
 
     async def both() -> list[Any]:
         return [await ask(app, path, fields, method=method) for app in (short, usual)]
@@ -254,4 +272,8 @@ def test_both_ways_give_one_answer(path: str, fields: Headers, has_keys: bool, m
     assert answers[0] == answers[1]
 
 
-_BOTH = {has_keys: make_apps(KEYS if has_keys else None, f"both, {has_keys}")[:2] for has_keys in (False, True)}
+# By what requires a key.
+_BOTH = {
+    keys: make_apps(None if keys == "none" else KEYS, f"both, {keys}", is_league_public=keys == "no league")[:2]
+    for keys in ("none", "all", "no league")
+}
