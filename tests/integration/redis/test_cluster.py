@@ -17,7 +17,7 @@ from highwater.connectors.identity.sessions import NewSession, SessionStore
 from highwater.connectors.jobs.progress import Progress
 from highwater.connectors.jobs.semantic_cache import Lookup, SemanticCache
 from highwater.connectors.jobs.streams import JobStreams
-from highwater.connectors.jobs.views import ViewDeltas
+from highwater.connectors.jobs.views import ViewCounts
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.models.embedding_calls import CountedEmbedder
 from highwater.connectors.models.embeddings import BuiltInEmbedder
@@ -133,12 +133,14 @@ async def jobs(link: RedisLink, context: ProcessContext) -> None:
     await materialize(progress, [used(org, seq) for seq in (1, 2, 3)])
     await streams.beat({"ada": ["a:1"], "bob": ["a:2"]}, NOW_MS)
     await streams.gone("ada", "a:1")
-    views = ViewDeltas(link)
+    views = ViewCounts(link)
     for deck in jobs:
-        assert await views.raised(deck)
-        assert await views.raised(deck)
-    await views.lower(dict.fromkeys(jobs, 1))
-    assert [await views.of(deck) for deck in jobs] == [1] * len(jobs)
+        assert await views.add(deck, 0)
+        assert await views.add(deck, 0)
+    await views.cancel(jobs[0])
+    assert [await views.shown(deck, 0) for deck in jobs] == [1, *[2] * (len(jobs) - 1)]
+    await views.reach(dict.fromkeys(jobs, 5))
+    assert [await views.shown(deck, 0) for deck in jobs] == [5] * len(jobs)
     counted = CountedEmbedder(context.pool, BuiltInEmbedder(), parse_prices(""), lambda: NOW_MS)
     cache, wanted = SemanticCache(context.pool, link, counted), Lookup(org, "", f"what is {org}?")
     await cache.store(wanted, {"deck": org}, tokens_saved=1, provider="p", now_ms=NOW_MS)
