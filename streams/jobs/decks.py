@@ -59,6 +59,8 @@ bullets: 2 to 6 full statements that make the points, with names, numbers and da
 the source that says it; where there are sources nothing that is not in them. notes: what the speaker says, one to four sentences.
 table: only where a source has one that makes the point, else leave it out. The language of the query."""
 
+# The namespace of the UUIDs of slides (RFC 9562, version 5).
+_SLIDES = UUID("3f0d8a62-5f0c-4a51-9d0b-6f1f6f2f7c11")
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s|(?<=。)|\n(?=[^\S\n]*(?:[-*+]|\d{1,3}[.)])\s)")
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _RULE_SIGNS = frozenset("|:- \t")
@@ -141,7 +143,7 @@ def slide_stage(number: int) -> str:
 
 def slide_id(job_id: str, number: int) -> str:
     """Return the UUID of a slide: the same whenever the job makes it again, and another in every other deck."""
-    return str(uuid5(UUID(job_id), str(number)))
+    return str(uuid5(_SLIDES, f"{job_id}/{number}"))
 
 
 def of_job(slides: Iterable[Mapping[str, Any]], job_id: str) -> list[dict[str, Any]]:

@@ -45,6 +45,7 @@ class Things:
     query: str
     job: str
     deck: str
+    shared: str  # the token of a public link of the deck
 
 
 Example = Callable[[Things], tuple[str, ...]]
@@ -80,6 +81,7 @@ _EXAMPLES: Mapping[str, Example] = {
     "/read/questions/{question}": lambda of: (f"/read/questions/{of.query}",),
     "/read/jobs/{job}": lambda of: (f"/read/jobs/{of.job}",),
     "/read/decks/{deck}": lambda of: (f"/read/decks/{of.deck}",),
+    "/read/shared/{token}": lambda of: (f"/read/shared/{of.shared}",),
 }
 
 
@@ -126,6 +128,7 @@ def made_in(http: httpx2.Client, user: str, season: str) -> Things:
     job = _post(http, "/api/jobs", body)["job_id"]
     _until(http, f"/api/query/{query}/status", lambda found: found["status"] == "completed")
     done = _until(http, f"/api/jobs/{job}", lambda found: found["status"] == "completed")
+    presentation = done["result"]["presentation_id"]
     return Things(
         user=user,
         cluster=clusters[0]["cluster_id"],
@@ -135,7 +138,8 @@ def made_in(http: httpx2.Client, user: str, season: str) -> Things:
         match=match,
         query=query,
         job=job,
-        deck=done["result"]["presentation_id"],
+        deck=presentation,
+        shared=_post(http, f"/api/presentations/{presentation}/links", {})["token"],
     )
 
 

@@ -151,7 +151,8 @@ def test_a_deck_of_a_cluster(tab: Any, reader: Reader) -> None:
     seen.wait_for_url("**/read/jobs/*")
     seen.get_by_role("link", name="Open the deck").click()
     expect(seen.get_by_role("heading", level=1, name="Deck")).to_be_visible()
-    expect(seen.get_by_role("heading", level=2)).to_have_count(2)
+    expect(seen.get_by_role("heading", level=2)).to_have_count(3)  # of two slides, and of the public links
+    expect(seen.get_by_role("heading", level=2).last).to_have_text("Public links")
     expect(seen.locator("main li").first).to_be_visible()
 
 

@@ -172,9 +172,9 @@ async def test_what_ingestion_leaves_out_is_shown(editor, seeds: Seeds) -> None:
     stored = await put(editor, org, page, headers={"content-type": "text/html"})
     address = f"/api/blobs/{stored.json()['sha256']}/left-out"
     told = (await editor.get(address, params={"organization_id": org})).json()
-    assert told["left_out"] == {"outside_main": 3}
+    assert told["left_out"] == {"navigation": 2, "outside_main": 1}
     assert [part["text"] for part in told["parts"][:2]] == ["Menu", "Help"]
-    assert {part["reason"] for part in told["parts"]} == {"outside_main"}
+    assert {part["reason"] for part in told["parts"]} == {"navigation", "outside_main"}
     assert len(told["parts"][2]["text"]) == 1_000
     first = (await editor.get(address, params={"organization_id": org, "limit": 1})).json()
     assert (first["left_out"], len(first["parts"])) == (told["left_out"], 1)

@@ -227,7 +227,9 @@ async def test_what_is_left_out_is_counted_or_kept(j: Jobs, keeps_all: bool):
     job_id = await j.submit(kind=Kind.INGESTION, args=args)
     await j.request(worker, job_id)
     row = await j.until_status(job_id, "completed")
-    assert json.loads(row["result"])["left_out"] == ({} if keeps_all else {"contents": 2, "outside_main": 3})
+    assert json.loads(row["result"])["left_out"] == (
+        {} if keeps_all else {"contents": 2, "navigation": 2, "outside_main": 1}
+    )
     text = " ".join(chunk["content"] for chunk in await j.events(CHUNK_SUBMITTED))
     assert ("Menu" in text, "Foot" in text, "It is kept." in text) == (keeps_all, keeps_all, True)
 

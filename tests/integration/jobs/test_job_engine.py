@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
-from uuid import UUID, uuid5
 
 import pytest
 
@@ -18,7 +17,7 @@ from highwater.connectors.jobs.store import Change, Deck, job_of, store_changes
 from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.jobs import CHECKPOINT_SAVED, GENERATION_REQUESTED, PROGRESS, USAGE_RECORDED
-from highwater.streams.jobs.decks import of_job
+from highwater.streams.jobs.decks import of_job, slide_id
 from highwater.streams.jobs.jobs import Job, finished, stepped, taken
 from highwater.streams.jobs.progress import STEP_COMPLETED, ProgressReport
 from highwater.streams.jobs.states import Kind
@@ -35,7 +34,7 @@ def stages(slides: int) -> list[str]:
 
 def slide_ids(job_id: str, slides: int) -> list[str]:
     """The UUIDs of a deck's slides."""
-    return [str(uuid5(UUID(job_id), str(number))) for number in range(1, slides + 1)]
+    return [slide_id(job_id, number) for number in range(1, slides + 1)]
 
 
 @pytest.mark.requirement("R2.16")
