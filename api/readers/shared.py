@@ -25,7 +25,8 @@ async def shared(visit: Visit) -> Response:
     answer = await visit.ask(method, f"/api/shared/{segment(visit.named['token'])}")
     if answer.status != 200:
         shown = public_page(visit, "Not shown", f"<h1>Not shown</h1>{note(sentence(answer.detail))}", answer.status)
-        shown.headers.update({name: answer.headers[name] for name in ("retry-after",) if name in answer.headers})
+        if "retry-after" in answer.headers:
+            shown.headers["retry-after"] = answer.headers["retry-after"]
         return shown
     deck = answer.document or {"title": "", "slides": ()}
     return public_page(visit, deck["title"], f"<h1>{text(deck['title'])}</h1>{making_pages.deck(deck)}")
