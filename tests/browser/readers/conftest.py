@@ -13,6 +13,8 @@ from highwater.streams.clock import ProductClock
 from tests.browser.conftest import Browser, api_process, watched
 from tests.browser.readers.reading import encoded
 
+# Less than the time limit of a request.
+_STEP_MS = 5_000
 TEAMS = ("Home United", "Away City", "Third Rovers", "Fourth Town")
 # Reports of a tab whether it is visible, as the browser would, and counts its requests at the moment of the request.
 _WATCHED = """
@@ -152,8 +154,14 @@ class Tab:
         self.page.evaluate(f"until(() => {condition})")
 
     def stop_clock(self) -> None:
-        """From here on only `run_for` has time pass; the clock must be the test's (`own_clock`)."""
+        """From here on only the test has time pass; the clock must be its own (`own_clock`)."""
         self.page.clock.pause_at(ProductClock()() / 1_000 + 120)
+
+    def passes(self, ms: int) -> None:
+        """Have time pass on a stopped clock, by which requests have their time limit too: none is on its way at its end."""
+        for _ in range(0, ms, _STEP_MS):
+            self.page.clock.run_for(_STEP_MS)
+            self.page.evaluate("allAnswered()")
 
 
 @pytest.fixture

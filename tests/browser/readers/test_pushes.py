@@ -44,7 +44,7 @@ def test_a_result_is_pushed_to_administrators_only(tab: Any, guarded: Any, seaso
     expect(goals(reader.page)).to_have_text("1")
     assert (len(table.sockets), len(match.sockets), reader.sockets) == (1, 1, [])
     assert re.search(r"^ws://[^/]+/read/changes$", table.sockets[0])
-    reader.page.clock.run_for(POLL_MS)
+    reader.passes(POLL_MS)
     expect(goals(reader.page)).to_have_text("6")
 
 
