@@ -74,6 +74,8 @@ class Stack:
                 "DATABASE_URL": self.database,
                 "REDIS_URL": self.redis,
                 "HIGHWATER_EMBEDDER": "service" if "EMBEDDINGS_BASE_URL" in named else "builtin",
+                # No relay runs beside most tests, so what they store is never taken out of the outbox.
+                "HIGHWATER_SHED_OUTBOX_SECONDS": "86400",
                 **named,
             }
         )

@@ -158,7 +158,7 @@ class Tab:
         self.page.clock.pause_at(ProductClock()() / 1_000 + 120)
 
     def passes(self, ms: int) -> None:
-        """Have time pass on a stopped clock, by which requests have their time limit too: none is on its way at its end."""
+        """Have time pass on a stopped clock, by which requests have their time limit too; each has its answer then."""
         for _ in range(0, ms, _STEP_MS):
             self.page.clock.run_for(_STEP_MS)
             self.page.evaluate("allAnswered()")

@@ -24,7 +24,8 @@ TOPIC, SINK = "feeds.user-active", "users"
 @pytest.fixture(scope="module")
 def api(own_settings: Callable[..., Settings]) -> Iterator[Api]:
     """An API with low bounds."""
-    settings = own_settings(HIGHWATER_SHED_OUTBOX_ROWS=ROWS_MAX, HIGHWATER_SHED_LAG_EVENTS=EVENTS_MAX)
+    bounds = {"OUTBOX_ROWS": ROWS_MAX, "OUTBOX_SECONDS": 120, "LAG_EVENTS": EVENTS_MAX}
+    settings = own_settings(**{f"HIGHWATER_SHED_{name}": bound for name, bound in bounds.items()})
     with running_api(settings) as running:
         yield running
 

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from highwater.connectors.jobs import links
+from highwater.connectors.redis.keys import LIVE_REQUESTS, key
 from highwater.schemas.jobs import VIEW_RECORDED
 from tests.integration.api_server import NOW, Api, Seeds, eventually, running_api
 from tests.integration.connecting import free_port
@@ -177,9 +178,10 @@ async def test_a_deck_is_shown_while_kafka_is_unavailable(
     assert await redis.get(f"presentation_view_count:{deck}") in (None, "0")
 
 
-async def test_readers_of_links_are_limited_by_address(own_settings: Any, deck: str, guarded: Api) -> None:
+async def test_readers_of_links_are_limited_by_address(own_settings: Any, deck: str, guarded: Api, redis: Any) -> None:
     """As those of live pages: over the limit 429 with `Retry-After`, for a page too."""
     link = await made(guarded, deck)
+    await redis.delete(key(LIVE_REQUESTS, address="127.0.0.1"))  # of the tests before this
     with running_api(own_settings(HIGHWATER_API_KEYS=KEYS, HIGHWATER_LIVE_REQUESTS_MAX="2")) as api:
         codes = [(await api.get(link["url"])).status_code for _ in range(2)]
         refused = await api.get(link["url"])
