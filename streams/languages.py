@@ -1,4 +1,4 @@
-"""The language of a text by its function words, and those words.
+"""The language of a text by its function words, else by its script, and those words.
 
 Function words (articles, prepositions, pronouns, particles, auxiliary verbs) are closed classes, and about every second word
 of a sentence is one. Only words of which two languages do not have another meaning are decided without the text: `die`
@@ -7,10 +7,14 @@ is a German article and an English verb, so it is a function word in a German te
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 ENGLISH = "en"
-# A text has a language if at least this number of its words are function words of it, and more than of any other.
+# The beginning of a text shows its language.
+_CHARACTERS_READ_MAX = 2_000
+# A text has a language if at least this number of its words are function words of it, and more than of any other. `per`, `non`
+# and `in` are English words too: of another language one word must be of that alone, or have other letters, or there is one more.
 _WORDS_MIN = 2
 
 _LISTS = {
@@ -48,7 +52,7 @@ pueden que qué quien quién quiénes se sea según ser si sí sido sin sobre so
 todos tras tu tus un una uno unos usted ustedes y ya yo
 """,
     "it": """
-a ad agli ai al alla alle allo anche ancora avere c che chi ci come con contro cosa così cui d da dagli dai dal dalla dalle
+a ad agli ai al alla alle allo anche ancora avere c che chi come con contro cosa così cui d da dagli dai dal dalla dalle
 dallo degli dei del dell della delle dello dentro di dopo dove dunque e ed era erano essere fra già gli ha hai hanno ho i il
 in io l la le lei li lo loro lui ma me mentre mi mia mie miei mio ne né negli nei nel nell nella nelle nello noi non nostra
 nostro o ogni oltre per perché però più poi prima può qual quale quali quando quanto quella quelle quelli quello questa
@@ -92,15 +96,45 @@ tego tej ten to tu tylko tym u w więc wszystkie właśnie we z za zaś ze że �
 ось по під після при про свій своє себе та так також там те ти тим тільки то тобто того той тому тут у хоча хто це цей цим
 цих цього ця через чи чому що щоб як яка яке який яких якщо я
 """,  # noqa: RUF001 - Ukrainian
+    "ro": """
+a acea acest această aceste acestea acestei acestor acestui aceștia al ale am ar are asupra atunci au avea aveți avut către că
+când care căror cât ce cea cei cel cele cine cu cum da dacă dar de deci decât deja din dintr dintre doar după e ea ei el ele
+era erau este eu fi fie fiecare fost fără iar în încă între într îi îl își la le li lor lui mai mult nici niște noi nostru nu o
+ori orice pe pentru peste poate pot prin s sa sau se si și spre sub sunt te toate tot toți trebuie tu un una unde unei unele
+unor unui va vă vom vor voi
+""",
+    "sv": """
+alla all allt att av blev bli blir både de dem den denna deras dess dessa det detta dig din du då där därför efter eller en er
+ett finns för från före genom ha hade han har hela hennes hon honom hos hur här i ingen inget inom inte jag kan kunde man med
+mellan men mig min mot måste ni nu när något några någon och också oss på redan samma sedan sig sin sina ska skall skulle som
+så till under upp ut utan vad var vara varför varit vi vid vilka vilken vilket än även är över
+""",
+    "tr": """
+ama ancak artık bazı belki ben bir biri biz bu bunu bunun bütün böyle da daha de değil diye en eğer gibi göre hangi hem hep
+her hiç ile ise için kadar karşı kendi ki kim mi mu mü ne neden nasıl o olan olarak olduğu on ona onlar onu onun sadece sanki
+sen siz sonra tüm var ve veya ya yani yok çok çünkü önce üzere şey şu
+""",  # noqa: RUF001 - Turkish
+    "el": """
+αλλά αν ανά από αυτά αυτές αυτή αυτήν αυτό αυτός αυτού γιατί για δεν δε είναι είχε εάν ένα έναν ένας επίσης έχει έχουν ή ήταν η
+θα καθώς κάθε και κατά κι μας με μετά μέσω μη μην μια μία μου μπορεί να οι ο όλα όλες όλοι όπου όπως όταν ότι όχι πιο ποια ποιο
+ποιος πολύ πού που πρέπει πριν προς πως πώς σας σε σου στα στη στην στις στο στον στους τα τη την της τι τις το τον του τους
+των χωρίς ως ώστε
+""",  # noqa: RUF001 - Greek
+    "ar": """
+إذا إلى إلا أن إن أو أي أيضا أين بدون بعد بعض بين تكون تلك تم ثم حتى حول حيث خلال دون ذلك عبر على عن عند غير في فقط قبل قد كان
+كانت كل كما كيف لا لكن لم لماذا لن له لها ليس ما متى مع من منذ نحو هذا هذه هل هم هناك هو هي وهو وهي ولا يتم يجب يكون يمكن التي
+الذي الذين
+""",
 }
 # Words of another language that are words of English, of programs or names: function words only in a text of their language.
 _OTHER_MEANINGS = frozenset(
-    """als also ante ben bez bin bis cela che come comment con contra dal dan das dat del dell dem den der des die dies dit door
-    dos dove een era est font fra gli had has hat hay hem her here hier hoe hun ich indem ist its jak kan kein kon lei les lub
-    man mas men mes met mia mine mis mit mon muss nada nam nei nell nie nim non nos num nun over par para pas per peu plus poco
-    pod poi pour prima quand quanto quell qui sans sea sei ser seu sia sin sob soll solo son sopra sous stata sul sur sus tak tam
-    tan tanto tej tem ten ter tes toi ton tot tour tout tra tras tym uma una uno van vers vor vos want war was wat weil wel wen
-    wer wie wil will wir you zal""".split()  # noqa: SIM905 prose reads better than 150 quotes
+    """ale all als also ama ante att ben bez bin bis biz bli care cel cela che ci come comment con contra dal dan dar das dat
+    del dell dem den der des die dies din dit dont door dos dove een era est fie font fra gli had har has hat hay hem hep
+    her here hier hoe hun iar ich indem ist its jak kan kein kon lei les lub mai man mas med men mes met mia mig min mine
+    mis mit mon mot muss nada nam nei nell nie nim non nos num nun over par para pas per peu plus poco pod poi pot pour
+    prima quand quanto quell qui redan sans sea sei sen ser seu sia sin sob soll solo son sopra sous stata sub sul sunt
+    sur sus tak tam tan tanto tej tem ten ter tes toi ton tot tour tout tra tras tym uma una uno van var vers vid vor vos
+    want war was wat weil wel wen wer wie wil will wir you zal""".split()  # noqa: SIM905 prose reads better than 150 quotes
 )
 FUNCTION_WORDS: Mapping[str, frozenset[str]] = {name: frozenset(words.split()) for name, words in _LISTS.items()}
 _LANGUAGES_OF = {
@@ -128,9 +162,66 @@ _FOREIGN_IN = {name: _DECIDED | (words if name != ENGLISH else frozenset()) for 
 def language_of(words: Iterable[str]) -> str | None:
     """Return the language of a text by its words in lower case (ISO 639-1); None if they do not show it."""
     found: dict[str, int] = {}
+    is_decided = False
     for word in words:
+        is_decided = is_decided or word in _DECIDED or not word.isascii()
         for name in _LANGUAGES_OF.get(word, ()):
             found[name] = found.get(name, 0) + 1
     most = max(found.values(), default=0)
     names = [name for name, count in found.items() if count == most]
-    return names[0] if most >= _WORDS_MIN and len(names) == 1 else None
+    is_shown = most >= _WORDS_MIN and (is_decided or most > _WORDS_MIN or names == [ENGLISH])
+    return names[0] if is_shown and len(names) == 1 else None
+
+
+# A text with these letters is in this language if its words do not show another. Ukrainian, Serbian and Persian have letters of
+# their own, by which a text is in no known language.
+_LANGUAGES_OF_SCRIPTS = (
+    ("ru", re.compile(r"[\u0430-\u044f\u0451]{2}")),
+    ("el", re.compile(r"[\u03ac-\u03ce]{2}")),
+    ("ar", re.compile(r"[\u0621-\u064a]{2}")),
+    ("hi", re.compile(r"[\u0900-\u094f]{2}")),
+    ("hy", re.compile(r"[\u0561-\u0587]{2}")),
+    ("ta", re.compile(r"[\u0b82-\u0bcd]{2}")),
+)
+SCRIPT_LANGUAGES = frozenset(name for name, _ in _LANGUAGES_OF_SCRIPTS)
+_OTHER_LETTERS = re.compile(r"[\u0454\u0456\u0457\u0491\u0452\u0458-\u045b\u045f\u067e\u0686\u0698\u06a9\u06af\u06cc]")
+_EDGES = ".,;:!?\u00bf\u00a1()[]{}<>\"'`*_\u00ab\u00bb\u201e\u201c\u201d\u2026\u060c\u061b\u061f"
+# Languages whose words are reduced to their stems, by the names of PostgreSQL's configurations and of Snowball's
+# algorithms. What PostgreSQL knows of them stands in `search_configuration` (migration 0065).
+STEMMED: Mapping[str, str] = {
+    "ar": "arabic",
+    "de": "german",
+    "el": "greek",
+    "es": "spanish",
+    "fr": "french",
+    "hi": "hindi",
+    "hy": "armenian",
+    "it": "italian",
+    "nl": "dutch",
+    "pt": "portuguese",
+    "ro": "romanian",
+    "ru": "russian",
+    "sv": "swedish",
+    "ta": "tamil",
+    "tr": "turkish",
+}
+
+
+def script_language(text: str) -> str | None:
+    """Return the language that a text in lower case has by its letters alone; None for Latin and unknown ones."""
+    if text.isascii() or _OTHER_LETTERS.search(text):
+        return None
+    return next((name for name, letter in _LANGUAGES_OF_SCRIPTS if letter.search(text)), None)
+
+
+def languages_asked(question: str) -> list[str]:
+    """Return the languages, besides English, in which a question is searched for: its own, or all if it shows none."""
+    language = text_language(question)
+    return list(STEMMED) if language is None else [language]
+
+
+def text_language(text: str) -> str | None:
+    """Return the language by which the words of a text are stemmed (`STEMMED`); None: English, or it does not show it."""
+    lower = text[:_CHARACTERS_READ_MAX].lower()
+    language = language_of(raw.strip(_EDGES) for raw in lower.split()) or script_language(lower)
+    return language if language in STEMMED else None

@@ -36,11 +36,12 @@ HEALTH_SECONDS = 3.0
 
 
 @click.command(cls=Command)
+@click.option("--languages", is_flag=True, help="Also find the languages of texts that were stored before 0.3.")
 @json_option
-def init(as_json: bool) -> None:
+def init(languages: bool, as_json: bool) -> None:
     """Create or migrate database, topics and schemas for this version."""
     settings = stack_settings("kafka", "schema_registry", "database")
-    done = asyncio.run(_initialise(settings))
+    done = asyncio.run(_initialise(settings, languages=languages))
     if as_json:
         print_json(done)
         return
@@ -48,13 +49,14 @@ def init(as_json: bool) -> None:
         say(f"{what}: {', '.join(names) if names else 'nothing to do'}")
 
 
-async def _initialise(settings: Settings) -> dict[str, list[str]]:
+async def _initialise(settings: Settings, *, languages: bool) -> dict[str, list[str]]:
     from highwater.connectors.kafka.acls import settle_users
     from highwater.connectors.kafka.admin import Admin
     from highwater.connectors.kafka.registry import Registry
     from highwater.connectors.kafka.truncation import look
     from highwater.connectors.postgres.migrate import migrate
     from highwater.connectors.principals import passwords_of, rules_of
+    from highwater.connectors.retrieval.languages import label_texts
     from highwater.schemas.topics import TOPICS, all_topics
     from highwater.streams.clock import ProductClock
 
@@ -63,6 +65,7 @@ async def _initialise(settings: Settings) -> dict[str, list[str]]:
     admin = Admin(kafka_client(settings))
     async with database(settings) as pool:
         migrations = await migrate(pool)
+        labelled = await label_texts(pool) if languages else {}
         # A producer may write as soon as it sees a topic, so its schema is registered first.
         ids = await registry.register(await registry.missing(TOPICS.values()))
         created = await admin.ensure_topics(all_topics(), replication_factor=settings.replication_factor)
@@ -76,6 +79,7 @@ async def _initialise(settings: Settings) -> dict[str, list[str]]:
         "migrations": migrations,
         "topics": created,
         "schemas": list(ids),
+        **({"languages": [f"{count} {name}" for name, count in labelled.items()]} if languages else {}),
         **({"users": users} if passwords else {}),
     }
 

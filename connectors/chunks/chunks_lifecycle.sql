@@ -114,9 +114,10 @@ WITH gone AS (
 ), former AS (
     INSERT INTO former_chunks (ns, slot, source_id, chunk_no, content, title, url, content_hash, embedding, embedding_model,
                                embedding_stale, published_at, created_at, updated_at, ingest_id, source_partition, source_offset,
-                               content_since, valid_until)
+                               content_since, valid_until, language)
     SELECT ns, slot, source_id, chunk_no, content, title, url, content_hash, embedding, embedding_model, embedding_stale,
-           published_at, created_at, updated_at, ingest_id, source_partition, source_offset, coalesce(content_since, created_at), $7
+           published_at, created_at, updated_at, ingest_id, source_partition, source_offset, coalesce(content_since, created_at), $7,
+           language
     FROM gone
     WHERE $8 AND NOT to_delete AND coalesce(content_since, created_at) < $7
 ), erased AS (

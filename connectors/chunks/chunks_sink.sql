@@ -75,17 +75,17 @@ JOIN LATERAL (
 -- name: store_chunks
 INSERT INTO chunks AS c (
     ns, slot, source_id, chunk_no, content, title, url, content_hash, embedding, embedding_model, embedding_stale,
-    published_at, created_at, updated_at, ingest_id, source_partition, source_offset, content_since
+    published_at, created_at, updated_at, ingest_id, source_partition, source_offset, content_since, language
 )
 SELECT ($1::text[])[w.place], ($2::text[])[w.place], ($3::text[])[w.place], w.chunk_no, w.content, w.title, w.url,
        w.content_hash, w.embedding, CASE WHEN w.embedding IS NOT NULL THEN 'sent' END, w.embedding_stale, w.published_at,
-       $15, $15, w.ingest_id, w.source_partition, w.source_offset, w.content_since
+       $15, $15, w.ingest_id, w.source_partition, w.source_offset, w.content_since, w.language
 FROM unnest(
     $4::int[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::text[], $10::vector[], $11::boolean[],
-    $12::timestamptz[], $13::text[], $14::int[], $16::bigint[], $17::timestamptz[]
+    $12::timestamptz[], $13::text[], $14::int[], $16::bigint[], $17::timestamptz[], $18::text[]
 ) AS w (
     place, chunk_no, content, title, url, content_hash, embedding, embedding_stale, published_at, ingest_id,
-    source_partition, source_offset, content_since
+    source_partition, source_offset, content_since, language
 )
 ON CONFLICT (ns, slot, source_id, chunk_no) DO UPDATE
 SET content = EXCLUDED.content, title = EXCLUDED.title, url = EXCLUDED.url, content_hash = EXCLUDED.content_hash,
@@ -95,7 +95,7 @@ SET content = EXCLUDED.content, title = EXCLUDED.title, url = EXCLUDED.url, cont
                            ELSE EXCLUDED.embedding IS NULL AND c.embedding_stale END,
     published_at = COALESCE(EXCLUDED.published_at, c.published_at), updated_at = EXCLUDED.updated_at, to_delete = false,
     marked_at = NULL, ingest_id = EXCLUDED.ingest_id, source_partition = EXCLUDED.source_partition,
-    source_offset = EXCLUDED.source_offset,
+    source_offset = EXCLUDED.source_offset, language = EXCLUDED.language,
     content_since = CASE WHEN (c.content_hash, c.title, c.url, c.published_at, c.to_delete) IS DISTINCT FROM
                               (EXCLUDED.content_hash, EXCLUDED.title, EXCLUDED.url, COALESCE(EXCLUDED.published_at, c.published_at), false)
                          THEN EXCLUDED.content_since ELSE c.content_since END

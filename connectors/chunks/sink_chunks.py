@@ -57,6 +57,7 @@ from highwater.streams.chunks.upserts import (
 )
 from highwater.streams.chunks.validation import IDENTITY, check_chunks_event
 from highwater.streams.clock import to_datetime, to_ms
+from highwater.streams.languages import text_language
 from highwater.streams.telemetry import get_log
 
 Said: TypeAlias = ChunkSubmitted | IngestFinished
@@ -263,6 +264,7 @@ def _submitted(key: SourceKey, record: Record, value: ChunkSubmitted, refusal: R
         record.offset,
         record.arrived_ms,
         refusal,
+        text_language(f"{value['title'] or ''} {content}"),
     )
 
 

@@ -252,9 +252,9 @@ async def _write_chunks(
         for number, write in sorted(of_source.items())
     ]
     for first in range(0, len(rows), _WRITTEN_MAX):
-        *columns, offsets, arrived = _transposed(rows[first : first + _WRITTEN_MAX], 13)
+        *columns, offsets, arrived, languages = _transposed(rows[first : first + _WRITTEN_MAX], 14)
         await tx.execute(
-            QUERIES["store_chunks"], *_transposed(keys, 3), *columns, to_datetime(now_ms), offsets, arrived
+            QUERIES["store_chunks"], *_transposed(keys, 3), *columns, to_datetime(now_ms), offsets, arrived, languages
         )
 
 
@@ -275,6 +275,7 @@ def _chunk_row(place: int, number: int, write: Write) -> tuple[Any, ...]:
         said.partition,
         said.offset,
         to_datetime(said.arrived_ms),
+        said.language,
     )
 
 

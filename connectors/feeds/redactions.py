@@ -31,6 +31,7 @@ from highwater.streams.feeds.redaction import (
     redact_words,
 )
 from highwater.streams.feeds.versions import NewVersion
+from highwater.streams.languages import STEMMED
 
 SOURCE = "/connectors/sinks/insights"
 # Texts of a cluster against which its words are checked: its newest insights. A word in none of them is removed.
@@ -97,7 +98,7 @@ async def _redact_labels(tx: Connection, withdrawn: Sequence[Withdrawn], user_id
     if not quoting:
         return []
     phrases = sorted({part for parts in quoting.values() for part in parts})
-    still = {row["phrase"] for row in await tx.fetch(QUERIES["phrases_still_said"], phrases)}
+    still = {row["phrase"] for row in await tx.fetch(QUERIES["phrases_still_said"], phrases, list(STEMMED))}
     replaced = {label: label_without(label, gone) for label, parts in quoting.items() if (gone := {*parts} - still)}
     if not replaced:
         return []

@@ -38,12 +38,18 @@ WHERE h.user_id IN (
 -- name: labels_of_user
 SELECT DISTINCT label FROM cluster_history WHERE user_id = $1
 
--- Phrases that an insight still says.
+-- Phrases that an insight still says, in English or in its language. $2 languages besides English
 -- name: phrases_still_said
 SELECT phrase FROM unnest($1::text[]) AS phrase
 WHERE EXISTS (
     SELECT FROM insights
-    WHERE to_tsvector('english', left(text, 2000)) @@ phraseto_tsquery('english', phrase) AND retracted_at IS NULL)
+    WHERE (to_tsvector('english', left(text, 2000)) @@ phraseto_tsquery('english', phrase)
+           OR to_tsvector(search_configuration(language), left(text, 2000)) @@ (
+               SELECT string_agg(stems, ' | ')::tsquery
+               FROM (SELECT DISTINCT phraseto_tsquery(search_configuration(l.language), phrase)::text AS stems
+                     FROM unnest($2::text[]) AS l (language)) AS of_languages
+               WHERE stems <> '') AND language IS NOT NULL)
+      AND retracted_at IS NULL)
 
 -- Other labels in what is told of clusters. $1 those told, $2 in their place, $3 of this user only (null: of all)
 -- name: replace_labels

@@ -41,6 +41,7 @@ from highwater.streams.feeds.embedding import Float32Array, TextEmbedder
 from highwater.streams.feeds.repeats import Stored, find_conflicts
 from highwater.streams.feeds.sequencing import Fate, Numbered, number_insights
 from highwater.streams.feeds.validation import are_plain_insights
+from highwater.streams.languages import text_language
 from highwater.streams.telemetry import INSIGHT_CONFLICTS
 from highwater.streams.validation import check_event
 
@@ -309,6 +310,7 @@ def encoded_rows(ingested: Sequence[Event[InsightIngested]], active: ActiveBasis
     columns.add_values("channel_id", [value["channel_id"].encode() for value in values])
     columns.add_values("text", [_encoded(value["text"]) for value in values])
     columns.add_values("url", [_encoded(value["url"]) for value in values])
+    columns.add_values("language", [_encoded(text_language(value["text"] or "")) for value in values])
     _add_vectors(columns, values, active, vectors)
     return columns.encoded()
 

@@ -34,7 +34,7 @@ class LeaseKind(StrEnum):
     EMBED = "embed"  # `runner`: computes missing vectors and rolls out embedding model versions
     WORKER = "worker"  # a worker's number, unique over all kinds
     CHUNK_SOURCE = "chunk-source"  # a source whose vectors are being computed
-    CHUNK_INDEXES = "chunk-indexes"  # `keeper`: builds vector indexes
+    CHUNK_INDEXES = "chunk-indexes"  # `keeper`: builds indexes, whose builds exclude each other
     CHUNK_MODELS = "chunk-models"  # `maker`: computes vectors of the model that namespaces switch to
     FEED_BUILD = "feed-build"  # a user whose feed document is being built
     HISTORY = "history"  # `recorder`: the API process that records the history of metrics

@@ -3,28 +3,61 @@
 -- $6 the oldest that is found (null: any), $7 the oldest that has a score (null: any), $8 the moment, $9 alpha, $10 beta,
 -- $11 half-life in days, $12 share of words in a similarity, $13 the newest that is found (null: any), $14 a tsquery for each word,
 -- $15 their weights, $16 and $17 the saturation and what each octet of a text adds to it, $18 the ranks that tell how often a chunk
--- has a word, $19 how many of one source (null: any number), $20 whose texts: those of this time (null: those of now), $21 how many.
+-- has a word, $19 how many stems each word has (0: a name as a whole), $20 how many of one source (null: any number), $21 whose texts:
+-- those of this time (null: those of now), $22 how many.
 -- A cosine with a vector of zeros is not a number and counts as 0. Powers beyond 1,000 half-lives would be refused, not be 0.
 -- Words count by BM25 (`text_score` in `streams/chunks/scoring.py`). How often a chunk has a word is read from its `ts_rank`, the
 -- one number of it that the server gives without unpacking all its words. A name of several words counts once.
 
--- The words of a question and how many chunks of a namespace have each; the word '' with all its chunks and their octets.
+-- The words of a question and how many chunks of a namespace have each, with their places in it; the word '' with all its chunks and
+-- their octets. A place has more words than one if the namespace has texts in languages ($3) that reduce it to other stems. What the
+-- language of the question ($4, null: English) leaves out is no word in any.
 -- name: words_asked
-SELECT a.word, coalesce(sum(c.chunks), 0)::bigint AS chunks, coalesce(sum(c.octets), 0)::bigint AS octets
-FROM unnest(array_append(tsvector_to_array(to_tsvector('english', chunk_search_text($2::text))), '')) AS a (word)
+WITH languages AS MATERIALIZED (
+    SELECT 'english'::regconfig AS configuration
+    UNION
+    SELECT search_configuration($4::text)
+    UNION
+    SELECT search_configuration(l.language) FROM unnest($3::text[]) AS l (language)
+    WHERE EXISTS (SELECT FROM chunks AS c WHERE c.ns = $1::text AND c.language = l.language)
+       OR EXISTS (SELECT FROM former_chunks AS c WHERE c.ns = $1 AND c.language = l.language)
+), asked AS (
+    SELECT w.lexeme AS word, array_agg(DISTINCT p.place) AS places
+    FROM languages AS l
+    CROSS JOIN LATERAL unnest(to_tsvector(l.configuration, chunk_search_text($2::text))) AS w (lexeme, positions, weights)
+    CROSS JOIN LATERAL unnest(w.positions) AS p (place)
+    WHERE l.configuration = search_configuration($4::text) OR p.place IN (
+        SELECT unnest(o.positions) FROM unnest(to_tsvector(search_configuration($4), chunk_search_text($2))) AS o (lexeme, positions, weights)
+    )
+    GROUP BY w.lexeme
+    UNION ALL
+    SELECT '', ARRAY[]::smallint[]
+)
+SELECT a.word, a.places, coalesce(sum(c.chunks), 0)::bigint AS chunks, coalesce(sum(c.octets), 0)::bigint AS octets,
+       (SELECT array_agg(l.configuration::text) FROM languages AS l) AS configurations
+FROM asked AS a
 LEFT JOIN chunk_words AS c ON c.ns = $1::text AND c.word = a.word COLLATE "C"
-GROUP BY a.word
+GROUP BY a.word, a.places
 
--- Names of a question as a whole ($2): a tsquery of chunks that have the parts beside each other, the parts, how many chunks with all
--- parts were read ($3 at most), and how many of these have the whole. A version may have a v before it, there and here.
+-- Names of a question as a whole ($2), as the languages of a namespace ($4, as above) reduce their parts: a tsquery of chunks that have
+-- the parts beside each other, the parts, how many chunks with all parts were read ($3 at most), and how many of these have the whole. A
+-- version may have a v before it, there and here.
 -- name: names_asked
-SELECT a.name, q.query::text AS query, tsvector_to_array(to_tsvector('english', chunk_search_text(a.name))) AS parts, c.read, c.found
-FROM unnest($2::text[]) AS a (name)
-CROSS JOIN LATERAL (
-    SELECT text, text::tsquery AS query, regexp_replace(text, '<(-|\d+)>', '&', 'g')::tsquery AS all_parts
-    FROM (SELECT regexp_replace(phraseto_tsquery('english', chunk_search_text(a.name))::text, '^''v?(\d+)''', '( ''\1'' | ''v\1'' )') OFFSET 0) AS t (text)
-    OFFSET 0
-) AS q
+WITH asked AS (
+    SELECT n.name, string_agg(DISTINCT t.text, ' | ') AS text,
+           string_agg(DISTINCT regexp_replace(t.text, '<(-|\d+)>', '&', 'g'), ' | ') AS all_parts, array_agg(DISTINCT p.part) AS parts
+    FROM unnest($2::text[]) AS n (name)
+    CROSS JOIN unnest($4::text[]) AS l (configuration)
+    CROSS JOIN LATERAL (
+        SELECT regexp_replace(phraseto_tsquery(l.configuration::regconfig, chunk_search_text(n.name))::text, '^''v?(\d+)''', '( ''\1'' | ''v\1'' )')
+    ) AS t (text)
+    CROSS JOIN LATERAL unnest(tsvector_to_array(to_tsvector(l.configuration::regconfig, chunk_search_text(n.name)))) AS p (part)
+    WHERE strpos(t.text, '<') > 0
+    GROUP BY n.name
+)
+SELECT a.name, q.query::text AS query, a.parts, c.read, c.found
+FROM asked AS a
+CROSS JOIN LATERAL (SELECT a.text::tsquery AS query, a.all_parts::tsquery AS all_parts OFFSET 0) AS q
 CROSS JOIN LATERAL (
     SELECT count(*) AS read, count(*) FILTER (WHERE of_parts.words @@ q.query) AS found
     FROM (
@@ -33,7 +66,6 @@ CROSS JOIN LATERAL (
         LIMIT $3
     ) AS of_parts
 ) AS c
-WHERE strpos(q.text, '<') > 0
 
 -- Whose vectors a namespace has in this snapshot (null: it is gone), whether they stand beside its chunks, and whether with an index.
 -- How many chunks are older than what is found ($5, null: any), counted up to $6: in the order of their age, or all chunks would be
@@ -83,7 +115,7 @@ WITH visible AS NOT MATERIALIZED (
     WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
       AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13)
-      AND ($20::timestamptz IS NULL OR coalesce(content_since, created_at) <= $20)
+      AND ($21::timestamptz IS NULL OR coalesce(content_since, created_at) <= $21)
 )
 
 -- The same where neither words nor filters are asked for: a plan for all parameters tests each of them for each chunk.
@@ -119,7 +151,7 @@ WITH visible AS NOT MATERIALIZED (
     WHERE c.ns = $1 AND NOT c.to_delete AND ($4::text IS NULL OR c.slot = $4) AND ($5::text[] IS NULL OR c.source_id = ANY ($5))
       AND ($6::timestamptz IS NULL OR coalesce(c.published_at, c.created_at) >= $6)
       AND ($13::timestamptz IS NULL OR coalesce(c.published_at, c.created_at) <= $13)
-      AND ($20::timestamptz IS NULL OR coalesce(c.content_since, c.created_at) <= $20)
+      AND ($21::timestamptz IS NULL OR coalesce(c.content_since, c.created_at) <= $21)
 )
 
 -- The same of a namespace with the index of what stands beside: all vectors of its model do. The name of the model stands in the
@@ -137,7 +169,7 @@ WITH visible AS NOT MATERIALIZED (
     WHERE c.ns = $1 AND NOT c.to_delete AND ($4::text IS NULL OR c.slot = $4) AND ($5::text[] IS NULL OR c.source_id = ANY ($5))
       AND ($6::timestamptz IS NULL OR coalesce(c.published_at, c.created_at) >= $6)
       AND ($13::timestamptz IS NULL OR coalesce(c.published_at, c.created_at) <= $13)
-      AND ($20::timestamptz IS NULL OR coalesce(c.content_since, c.created_at) <= $20)
+      AND ($21::timestamptz IS NULL OR coalesce(c.content_since, c.created_at) <= $21)
 )
 
 -- The same of texts that were replaced or taken out since: those that were found at a time, of each chunk one at most. Of vectors only
@@ -154,7 +186,7 @@ WITH visible AS NOT MATERIALIZED (
     WHERE ns = $1 AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
       AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13)
-      AND content_since <= $20::timestamptz AND valid_until > $20
+      AND content_since <= $21::timestamptz AND valid_until > $21
 )
 
 -- All of them.
@@ -165,24 +197,24 @@ WITH visible AS NOT MATERIALIZED (
     SELECT NULL::float8 AS near_cosine, NULL::timestamptz AS recent_base
 )
 
--- $22 of the nearest by the index of the namespace. The length of the namespace's vectors stands for 384.
+-- $23 of the nearest by the index of the namespace. The length of the namespace's vectors stands for 384.
 -- name: near_candidates
 , nearest AS MATERIALIZED (
     SELECT place, slot, source_id, chunk_no, base, cosine, words, octets
     FROM visible
     WHERE embedding IS NOT NULL AND $2::vector IS NOT NULL
     ORDER BY l2_normalize(embedding)::halfvec(384) <#> (SELECT l2_normalize($2::vector)::halfvec(384))
-    LIMIT $22
+    LIMIT $23
 )
 
 -- And, where no words are asked for, of the most recent those that can be among the best: what is not among the nearest is less near than
 -- they are, so it must be young enough to score as much as the last of the best that are. `recent_base`: all that are not looked at are
--- older (null: there are none). Up to $23, which are enough for most searches. What bounds the rest is computed once more, and exactly, by
+-- older (null: there are none). Up to $24, which are enough for most searches. What bounds the rest is computed once more, and exactly, by
 -- who asks. 2^-9 is what the half precision of the index may be off.
 -- name: candidates_without_words
 , bounded AS MATERIALIZED (
     SELECT n.near_cosine,
-           CASE WHEN $19::int IS NOT NULL OR l.found < $21 OR l.room <= 0 THEN '-infinity'
+           CASE WHEN $20::int IS NOT NULL OR l.found < $22 OR l.room <= 0 THEN '-infinity'
                 WHEN l.room >= $10 THEN $8::timestamptz
                 ELSE $8::timestamptz - make_interval(secs => least(1e11, 1 + 86400 * $11::float8 * ln($10 / l.room) / ln(2))) END
                AS young_base
@@ -192,25 +224,25 @@ WITH visible AS NOT MATERIALIZED (
         FROM (SELECT CASE WHEN base < $7::timestamptz THEN 0
                      ELSE $9 * (1 - $12::float8) * cosine
                           + $10::float8 * power(0.5, least(1000, date_part('epoch', greatest($8 - base, '0')) / 86400 / $11)) END AS final
-              FROM nearest ORDER BY 1 DESC LIMIT $21) AS best_near
+              FROM nearest ORDER BY 1 DESC LIMIT $22) AS best_near
     ) AS l
 ), recent AS MATERIALIZED (
     SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible
-    WHERE base >= (SELECT young_base FROM bounded) ORDER BY base DESC LIMIT $23
+    WHERE base >= (SELECT young_base FROM bounded) ORDER BY base DESC LIMIT $24
 ), looked AS (
-    SELECT b.near_cosine, CASE WHEN r.count = $23 THEN r.base ELSE nullif(b.young_base, '-infinity') END AS recent_base
+    SELECT b.near_cosine, CASE WHEN r.count = $24 THEN r.base ELSE nullif(b.young_base, '-infinity') END AS recent_base
     FROM bounded AS b, (SELECT count(*) AS count, min(base) AS base FROM recent) AS r
 ), candidates AS (
     SELECT * FROM nearest UNION ALL SELECT * FROM recent
 )
 
--- And where words are, $23 of the most recent, and of those with words up to $24 that have all words ($25), and as many that have one of
--- the rare ones ($26).
+-- And where words are, $24 of the most recent, and of those with words up to $25 that have all words ($26), and as many that have one of
+-- the rare ones ($27).
 -- name: candidates_with_words
 , recent AS MATERIALIZED (
-    SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible ORDER BY base DESC LIMIT $23
+    SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible ORDER BY base DESC LIMIT $24
 ), looked AS (
-    SELECT n.near_cosine, CASE WHEN r.count = $23 THEN r.base END AS recent_base
+    SELECT n.near_cosine, CASE WHEN r.count = $24 THEN r.base END AS recent_base
     FROM (SELECT min(cosine) AS near_cosine FROM nearest) AS n, (SELECT count(*) AS count, min(base) AS base FROM recent) AS r
 ), candidates AS (
     SELECT DISTINCT ON (place) * FROM (
@@ -219,10 +251,10 @@ WITH visible AS NOT MATERIALIZED (
         SELECT * FROM recent
         UNION ALL
         (SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible
-         WHERE all_words @@ $25::text::tsquery LIMIT $24)
+         WHERE all_words @@ $26::text::tsquery LIMIT $25)
         UNION ALL
         (SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible
-         WHERE all_words @@ $26::text::tsquery LIMIT $24)
+         WHERE all_words @@ $27::text::tsquery LIMIT $25)
     ) AS looked_at
 )
 
@@ -235,8 +267,8 @@ WITH visible AS NOT MATERIALIZED (
                      + $10::float8 * power(0.5, least(1000, date_part('epoch', greatest($8::timestamptz - base, '0'))
                                                             / 86400 / $11::float8)) END AS final
     FROM candidates
-    WHERE num_nulls($1::text, $4::text, $5::text[], $13::timestamptz, $20::timestamptz) >= 0 AND $3::text IS NULL AND $14::text[] IS NULL AND $15::float8[] IS NULL AND $16::float8 IS NULL AND $17::float8 IS NULL
-      AND $18::float8[] IS NULL
+    WHERE num_nulls($1::text, $4::text, $5::text[], $13::timestamptz, $21::timestamptz) >= 0 AND $3::text IS NULL AND $14::text[] IS NULL AND $15::float8[] IS NULL AND $16::float8 IS NULL AND $17::float8 IS NULL
+      AND $18::float8[] IS NULL AND $19::int[] IS NULL
 )
 
 -- Scored, where they are.
@@ -244,10 +276,10 @@ WITH visible AS NOT MATERIALIZED (
 , weighed AS (
     SELECT place, slot, source_id, chunk_no, base, cosine, CASE WHEN words @@ $3::text::tsquery THEN (
                     SELECT coalesce(sum(w.weight * w.times / (w.times + $16::float8 + $17::float8 * octets)), 0)
-                    FROM (SELECT t.weight, CASE WHEN numnode(t.word) = 1
-                                 THEN width_bucket(ts_rank('{1, 1, 1, 1}', words, t.word)::float8, $18::float8[])::float8
+                    FROM (SELECT t.weight, CASE WHEN t.stems > 0
+                                 THEN width_bucket(t.stems * ts_rank('{1, 1, 1, 1}', words, t.word)::float8, $18::float8[])::float8
                                  ELSE (words @@ t.word)::int::float8 END AS times
-                          FROM unnest($14::text[]::tsquery[], $15::float8[]) AS t (word, weight) OFFSET 0) AS w
+                          FROM unnest($14::text[]::tsquery[], $15::float8[], $19::int[]) AS t (word, weight, stems) OFFSET 0) AS w
                 ) ELSE 0 END AS text_score
     FROM candidates OFFSET 0
 ), scored AS (
@@ -262,12 +294,12 @@ WITH visible AS NOT MATERIALIZED (
 -- name: best_of_all
 , best AS (
     SELECT DISTINCT ON (final, base, slot COLLATE "C", source_id COLLATE "C", chunk_no) * FROM (
-        SELECT * FROM scored WHERE $1::text IS NOT NULL AND $19::int IS NULL
+        SELECT * FROM scored WHERE $1::text IS NOT NULL AND $20::int IS NULL
         ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
-        LIMIT 2 * $21
+        LIMIT 2 * $22
     ) AS twice
     ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
-    LIMIT $21
+    LIMIT $22
 )
 
 -- The same, where only some of each source are asked for.
@@ -277,9 +309,9 @@ WITH visible AS NOT MATERIALIZED (
         SELECT *, row_number() OVER (PARTITION BY slot, source_id ORDER BY final DESC, base DESC, chunk_no) AS place_in_source
         FROM (SELECT DISTINCT ON (place) * FROM scored) AS once
     ) AS by_source
-    WHERE $1::text IS NOT NULL AND place_in_source <= $19
+    WHERE $1::text IS NOT NULL AND place_in_source <= $20
     ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
-    LIMIT $21
+    LIMIT $22
 )
 
 -- name: whole_chunks

@@ -24,6 +24,7 @@ from highwater.streams.chunks.scoring import ANSWER_TEXT_SHARE, similarity_of, w
 from highwater.streams.clock import to_ms
 from highwater.streams.feeds.basis import Basis
 from highwater.streams.feeds.embedding import TextEmbedder
+from highwater.streams.languages import languages_asked, text_language
 from highwater.streams.models.wordpiece import is_read
 from highwater.streams.queries.context import Matching
 from highwater.streams.queries.words import subject_words, words_of
@@ -93,11 +94,12 @@ class InsightSearch:
         basis, vector = await self._vector(query, asked)
         async with reading(self._pool) as tx:
             named = await _named(tx, words, channels)
-            held, ids = await self._with_words(tx, words, channels, named)
+            held, ids = await self._with_words(tx, words, channels, named, query)
             ids |= await self._nearest(tx, channels, basis, vector)
             rows = await tx.fetch(QUERIES["insights_to_score"], list(ids), basis)
-        own = frozenset(map(words_of, subject_words(query)))
-        return scored(held, rows, vector, own=own, is_read=is_read(query))[:limit]
+        language = text_language(query)
+        own = frozenset(words_of(word, language) for word in subject_words(query))
+        return scored(held, rows, vector, own=own, language=language, is_read=is_read(query))[:limit]
 
     async def count(self, words: Sequence[str], channels: Sequence[str] | None) -> Matching | None:
         """Return how many insights contain all of these words that occur anywhere; words that name a channel select
@@ -111,30 +113,39 @@ class InsightSearch:
             of = [row["channel_id"] for row in named] or channels
             names = {name for row in named for name in _names(row["channel_id"])}
             others = [word for word in words if word.casefold() not in names]
-            found = await tx.fetch(QUERIES["insights_with_words"], others, of, 1)
+            languages = languages_asked(" ".join(words))
+            found = await tx.fetch(QUERIES["insights_with_words"], others, of, 1, languages)
             had = [others[row["place"] - 1] for row in found]
             if not had:
                 return None
-            return Matching(int(await tx.fetchval(QUERIES["count_insights_with_words"], had, of)), tuple(had))
+            return Matching(
+                int(await tx.fetchval(QUERIES["count_insights_with_words"], had, of, languages)), tuple(had)
+            )
 
     async def _with_words(
-        self, tx: Connection, words: Sequence[str], channels: Sequence[str] | None, named: Sequence[Row]
+        self,
+        tx: Connection,
+        words: Sequence[str],
+        channels: Sequence[str] | None,
+        named: Sequence[Row],
+        query: str,
     ) -> tuple[Words, set[str]]:
         of_named = [row["channel_id"] for row in named]
-        found = await tx.fetch(QUERIES["insights_with_words"], list(words), channels, INSIGHTS_PER_WORD)
+        language, languages = text_language(query), languages_asked(query)
+        found = await tx.fetch(QUERIES["insights_with_words"], list(words), channels, INSIGHTS_PER_WORD, languages)
         total = int(await tx.fetchval(QUERIES["count_insights"], channels))
-        holders: dict[frozenset[str], int] = {stems: 0 for word in words if (stems := words_of(word))}
+        holders: dict[frozenset[str], int] = {stems: 0 for word in words if (stems := words_of(word, language))}
         for row in found:
-            stems = words_of(words[row["place"] - 1])
+            stems = words_of(words[row["place"] - 1], language)
             if stems:
                 holders[stems] = max(holders[stems], row["holders"])
         for word in words:
             seen = sum(row["current_seq"] for row in named if word.casefold() in _names(row["channel_id"]))
-            if stems := words_of(word):
+            if stems := words_of(word, language):
                 holders[stems] = max(holders[stems], seen)
         ids = {insight_id for row in found for insight_id in row["insight_ids"]}
         if of_named:
-            more = await tx.fetch(QUERIES["insights_with_words"], list(words), of_named, INSIGHTS_PER_WORD)
+            more = await tx.fetch(QUERIES["insights_with_words"], list(words), of_named, INSIGHTS_PER_WORD, languages)
             ids |= {insight_id for row in more for insight_id in row["insight_ids"]}
             newest = await tx.fetch(QUERIES["newest_insights"], of_named, _NEWEST_OF_NAMED_MAX)
             ids |= {row["insight_id"] for row in newest}
@@ -173,13 +184,19 @@ class InsightSearch:
 
 
 def scored(
-    asked: Words, rows: Sequence[Row], vector: bytes | None, *, own: Collection[frozenset[str]], is_read: bool = True
+    asked: Words,
+    rows: Sequence[Row],
+    vector: bytes | None,
+    *,
+    own: Collection[frozenset[str]],
+    language: str | None = None,
+    is_read: bool = True,
 ) -> list[FoundInsight]:
     """Return insights by how well they answer, scored as chunks are; the newest of equals first.
 
     Words are compared as a whole and without their endings: `fixed` does not match `prefixed`. A word counts once per
     text, since insights are short. `own`: the words of the question, whose share is returned; the others are added by
-    the Analyzer. `is_read`: the model reads the language of the question; else its vectors may only add to what the
+    the Analyzer. `language`: of the question; `is_read`: the model reads it, else its vectors may only add to what the
     words say, since a text with the very words has a cosine of 0.13 to 0.25.
     """
     weights = asked.weights(own)
@@ -188,7 +205,7 @@ def scored(
     query = None if vector is None else np.frombuffer(vector, "<f4")
     found = []
     for row, text in zip(rows, texts, strict=True):
-        stems = words_of(f"{row['channel_id']} {text}")
+        stems = words_of(f"{row['channel_id']} {text}", language)
         has = {group: weight for group, weight in weights.items() if group <= stems}
         by_words = sum(has.values())
         held = row["vector"]

@@ -23,25 +23,42 @@ SELECT coalesce(sum(current_seq), 0)::bigint FROM channels WHERE $1::text[] IS N
 -- name: count_channels
 SELECT count(*) FROM channels
 
--- For each word how many insights have it, and the newest $3 of them. Without channels: of all.
+-- For each word how many insights have it, and the newest $3 of them, by its stem in English and, of insights in other languages,
+-- in those of them that are asked for ($4). Without channels: of all.
 -- name: insights_with_words
 SELECT w.place, max(i.holders) AS holders, array_agg(i.insight_id) AS insight_ids
-FROM unnest($1::text[]) WITH ORDINALITY AS w (words, place)
+FROM (
+    SELECT w.place, plainto_tsquery('english', w.words) AS in_english, (
+        SELECT string_agg(stems, ' | ')::tsquery
+        FROM (SELECT DISTINCT plainto_tsquery(search_configuration(l.language), w.words)::text AS stems
+              FROM unnest($4::text[]) AS l (language)) AS of_languages
+        WHERE stems <> ''
+    ) AS in_others
+    FROM unnest($1::text[]) WITH ORDINALITY AS w (words, place)
+) AS w
 CROSS JOIN LATERAL (
     SELECT insight_id, count(*) OVER () AS holders FROM insights
-    WHERE to_tsvector('english', left(text, 2000)) @@ plainto_tsquery('english', w.words) AND retracted_at IS NULL
+    WHERE (to_tsvector('english', left(text, 2000)) @@ w.in_english
+           OR to_tsvector(search_configuration(language), left(text, 2000)) @@ w.in_others AND language IS NOT NULL)
+      AND retracted_at IS NULL
       AND ($2::text[] IS NULL OR channel_id = ANY ($2::text[]))
     ORDER BY ts DESC LIMIT $3
 ) AS i
 GROUP BY w.place
 
--- How many insights have a word of each of these groups; each is a query of alternatives ("update or bump").
+-- How many insights have a word of each of these groups; each is a query of alternatives ("update or bump"). $3 languages besides English
 -- name: count_insights_with_words
 SELECT count(*) FROM insights
-WHERE to_tsvector('english', left(text, 2000)) @@ (
+WHERE (to_tsvector('english', left(text, 2000)) @@ (
     SELECT string_agg('(' || websearch_to_tsquery('english', g.words)::text || ')', ' & ')::tsquery
     FROM unnest($1::text[]) AS g (words) WHERE numnode(websearch_to_tsquery('english', g.words)) > 0
-) AND retracted_at IS NULL AND ($2::text[] IS NULL OR channel_id = ANY ($2::text[]))
+) OR to_tsvector(search_configuration(language), left(text, 2000)) @@ (
+    SELECT string_agg(stems, ' | ')::tsquery
+    FROM (SELECT string_agg('(' || websearch_to_tsquery(search_configuration(l.language), g.words)::text || ')', ' & ') AS stems
+          FROM unnest($3::text[]) AS l (language), unnest($1::text[]) AS g (words)
+          WHERE numnode(websearch_to_tsquery(search_configuration(l.language), g.words)) > 0
+          GROUP BY l.language) AS of_languages
+) AND language IS NOT NULL) AND retracted_at IS NULL AND ($2::text[] IS NULL OR channel_id = ANY ($2::text[]))
 
 -- The newest insights of the channels that moved last, with their vectors of a basis. $2 channels, $3 how many of each
 -- name: newest_vectors

@@ -37,6 +37,7 @@ class Parameters(NamedTuple):
     saturation: float | None = None
     saturation_per_octet: float | None = None
     ranks: Sequence[float] | None = None
+    stems: list[int] | None = None
     per_source: int | None = None
     texts_of: datetime | None = None
 
@@ -50,6 +51,7 @@ class Parameters(NamedTuple):
             saturation=words.saturation,
             saturation_per_octet=words.saturation_per_octet,
             ranks=RANKS,
+            stems=words.stems,
         )
 
 

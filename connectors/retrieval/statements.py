@@ -43,6 +43,12 @@ class Statements(TypedDict):
     newest_vectors: str
     newest_insights: str
     insights_to_score: str
+    insights_to_label: str
+    label_insights: str
+    chunks_to_label: str
+    label_chunks: str
+    former_chunks_to_label: str
+    label_former_chunks: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)

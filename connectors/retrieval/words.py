@@ -5,6 +5,8 @@ as one word more, which a chunk has if it has the parts beside each other: else 
 every date of May as good as the first. Names of plain words (os.path, low-level) do not: their parts say what they are
 about (docs/benchmarks/search.md).
 
+In a namespace with texts in several languages a word has a stem in each, and a chunk has the word by any of them.
+
 Invariant: the weights are those of exactly the chunks that the transaction sees: `chunk_words` is summed in its
 snapshot, and chunks with a whole name are counted in it.
 """
@@ -19,6 +21,7 @@ from typing import NamedTuple
 from highwater.connectors.postgres.pool import Connection, Row
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.streams.chunks.scoring import LENGTH_SHARE, saturation_of, word_weights
+from highwater.streams.languages import languages_asked, text_language
 
 # Each word of a question is weighed in each candidate; further ones are its most common and matter least.
 WORDS_MAX = 32
@@ -47,6 +50,13 @@ def _ranks() -> list[float]:
 RANKS = _ranks()
 
 
+class _Word(NamedTuple):
+    """How many stems a word has, and how many chunks have one of them, at most."""
+
+    stems: int
+    chunks: int
+
+
 class AskedWords(NamedTuple):
     """The words of a question in the form of the statements.
 
@@ -54,6 +64,7 @@ class AskedWords(NamedTuple):
         any_word: a tsquery of chunks that have any of them.
         all_words: of those that have all.
         queries: a tsquery for each word, and for each name as a whole, the rarest first.
+        stems: how many stems each word has in the languages of the namespace; 0 for a name as a whole.
         counts: how many chunks have each.
         weights: of each, together 1.
         saturation: the part of the saturation that is the same for all chunks.
@@ -65,6 +76,7 @@ class AskedWords(NamedTuple):
     any_word: str
     all_words: str
     queries: list[str]
+    stems: list[int]
     counts: list[int]
     weights: list[float]
     saturation: float
@@ -115,15 +127,32 @@ async def words_of(
         candidates_max: how many chunks may have one of the rare words.
         text_share: the share of words in a similarity.
     """
-    rows = await tx.fetch(QUERIES["words_asked"], ns, question)
-    counts = {_quoted(row["word"]): row["chunks"] for row in rows if row["word"]}
-    if not counts:
+    rows = await tx.fetch(QUERIES["words_asked"], ns, question, languages_asked(question), text_language(question))
+    words = _words_in(rows)
+    if not words:
         return None
-    chunks = next(row["chunks"] for row in rows if not row["word"])
-    octets = sum(row["octets"] for row in rows)
-    names = names_in(question)
-    found_names = await tx.fetch(QUERIES["names_asked"], ns, names, _NAMED_READ_MAX) if names else []
-    return _weighed(counts, _counts_of_names(found_names, counts), chunks, octets, candidates_max, text_share)
+    whole = next(row for row in rows if not row["word"])
+    names, found_names = names_in(question), {}
+    if names:
+        counts = {row["word"]: row["chunks"] for row in rows}
+        named = await tx.fetch(QUERIES["names_asked"], ns, names, _NAMED_READ_MAX, whole["configurations"])
+        found_names = _counts_of_names(named, counts)
+    return _weighed(words, found_names, whole["chunks"], whole["octets"], candidates_max, text_share)
+
+
+def _words_in(rows: Sequence[Row]) -> dict[str, _Word]:
+    """Return the words of a question by their queries. The stems of a word are those of one place that some chunk has."""
+    at: dict[int, list[Row]] = {}
+    for row in rows:
+        for place in row["places"]:
+            at.setdefault(place, []).append(row)
+    found = {}
+    for stems in at.values():
+        kept = [stem for stem in stems if stem["chunks"]] or stems[:1]
+        queries = sorted(_quoted(stem["word"]) for stem in kept)
+        query = queries[0] if len(queries) == 1 else f"( {' | '.join(queries)} )"
+        found[query] = _Word(len(queries), sum(stem["chunks"] for stem in kept))
+    return found
 
 
 def names_in(question: str) -> list[str]:
@@ -148,23 +177,32 @@ def _counts_of_names(rows: Sequence[Row], counts: Mapping[str, int]) -> dict[str
             # The first part may have a v before it, there or here, and then is another word.
             first = _PART.findall(row["name"])[0].lower()
             others = [part for part in row["parts"] if part != first] or row["parts"]
-            count = min(counts.get(_quoted(part), 0) for part in others)
+            others = [
+                part for part in others if _NUMBER.search(part)
+            ] or others  # no language has another stem of a number
+            count = min(counts.get(part, 0) for part in others)
         if count:
             found[row["query"]] = count
     return found
 
 
 def _weighed(
-    counts: dict[str, int], names: dict[str, int], chunks: int, octets: int, candidates_max: int, text_share: float
+    words: Mapping[str, _Word],
+    names: Mapping[str, int],
+    chunks: int,
+    octets: int,
+    candidates_max: int,
+    text_share: float,
 ) -> AskedWords:
-    both = counts | names
-    queries = sorted(both, key=lambda query: (both[query], query))[:WORDS_MAX]
-    chunks_of = [both[query] for query in queries]
+    both = {**words, **{query: _Word(0, count) for query, count in names.items()}}
+    queries = sorted(both, key=lambda query: (both[query].chunks, query))[:WORDS_MAX]
+    chunks_of = [both[query].chunks for query in queries]
     saturation = saturation_of(text_share)
     return AskedWords(
         any_word=" | ".join(queries),
-        all_words=" & ".join(query for query in queries if query in counts),
+        all_words=" & ".join(query for query in queries if query in words),
         queries=queries,
+        stems=[both[query].stems for query in queries],
         counts=chunks_of,
         weights=word_weights(chunks_of, chunks),
         saturation=saturation * (1 - LENGTH_SHARE),

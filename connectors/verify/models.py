@@ -108,6 +108,7 @@ def _columns(text: str) -> tuple[str, ...]:
 
 _BATCHES = "follows from how the events fell into batches"
 _CLOCK = "a time of day of the process that stored it"
+_LANGUAGES = "texts that were stored before their language was known have none; sums of words are compared"
 _WORKERS = "stored by workers, checked by the events that report it"
 
 MODELS: tuple[Model, ...] = (
@@ -129,6 +130,7 @@ MODELS: tuple[Model, ...] = (
             "embedding, embedding_model of vectors that were made": "the log does not say which basis was active",
             "next_embedding, next_model": "the roll-out of a basis",
             "retracted_at": _CLOCK + "; that there is one is compared",
+            "language": _LANGUAGES,
             "excluded_at": "how long a service did not answer",
             "retraction": "as retractions of channels",
         },
@@ -225,6 +227,7 @@ MODELS: tuple[Model, ...] = (
             "embedding, embedding_model, embedding_stale, vector_text": "made by a worker, in a model of the moment",
             "to_delete, marked_at, content_since, and rows that are gone": "ends of ingests and sweeps, decided by ticks",
             "created_at, updated_at": _CLOCK,
+            "language, words": _LANGUAGES,
             "chunk_ingests, chunk_failures, chunk_namespaces": "counts of an ingest depend on how its two topics were read",
         },
     ),
@@ -238,6 +241,7 @@ MODELS: tuple[Model, ...] = (
             "content_since, valid_until, and rows that are gone": "ends of ingests and sweeps, decided by ticks",
             "embedding, embedding_model, embedding_stale": "made by a worker, in a model of the moment",
             "created_at, updated_at": _CLOCK,
+            "language, words": _LANGUAGES,
         },
     ),
 )  # fmt: skip

@@ -148,8 +148,7 @@ SELECT ingest_id, ns, slot, source_id, revision, inserted, updated, unchanged, f
 WITH counted AS (
     SELECT ns, word, count(*) AS chunks, coalesce(sum(octets) FILTER (WHERE word = ''), 0)::bigint AS octets
     FROM (SELECT ns, chunk_text_octets(title, content) AS octets,
-                 unnest(array_append(tsvector_to_array(to_tsvector('english', chunk_search_text(
-                     coalesce(title, '') || ' ' || left(content, 8000)))), '')) COLLATE "C" AS word
+                 unnest(array_append(tsvector_to_array(chunk_text_words(language, title, content)), '')) COLLATE "C" AS word
           FROM chunks WHERE NOT to_delete) AS of_chunks
     GROUP BY ns, word
 ), kept AS (

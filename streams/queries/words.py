@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 
-from highwater.streams.languages import ENGLISH, FUNCTION_WORDS, language_of
+import snowballstemmer
+
+from highwater.streams.languages import (
+    ENGLISH,
+    FUNCTION_WORDS,
+    SCRIPT_LANGUAGES,
+    STEMMED,
+    language_of,
+    script_language,
+)
 from highwater.streams.letters import comparable, marks, runs_in, without_ending
 
 _WORD = re.compile(r"[^\W_][\w.+#/-]*[^\W_]|[^\W_]")
@@ -66,8 +75,8 @@ def in_words_of_changes(query: str) -> str:
 def query_words(query: str) -> list[str]:
     """Return the words of a query without the unspecific ones, in its order, each once regardless of case."""
     words = (_WORD if query.isascii() else _marked_word()).findall(query)
-    language = language_of(word.casefold() for word in words)
-    grammar = frozenset[str]() if language in (None, ENGLISH) else FUNCTION_WORDS[language]
+    language = language_of(word.casefold() for word in words) or script_language(query.lower())
+    grammar = frozenset[str]() if language == ENGLISH else FUNCTION_WORDS.get(language or "", frozenset())
     found = {word.casefold(): word for word in reversed(words) if word.casefold() not in _FAINT | grammar}
     return list(reversed(list(found.values())))
 
@@ -79,9 +88,9 @@ def _marked_word() -> re.Pattern[str]:
     return re.compile(rf"[^\W_]{within}{letter}|{letter}")
 
 
-def words_of(text: str) -> frozenset[str]:
+def words_of(text: str, language: str | None = None) -> frozenset[str]:
     """Return the words by which a text is compared: identifiers split into their parts, without endings, one name for
-    synonyms; a version is one word, and so is a date.
+    synonyms; a version is one word, and so is a date. `language`: of the question that it is compared with.
     """
     text = comparable(text)
     versions, days = VERSION.findall(text), _DAY.findall(text)
@@ -92,7 +101,8 @@ def words_of(text: str) -> frozenset[str]:
     if len(parts) != len(text):
         runs += runs_in(text.lower())
     dated = (start for day in days for start in (day, day[:7], day[:4]))
-    return frozenset((*map(stem_of, runs), *dated, *(start for version in versions for start in _starts(version))))
+    stems = [stem_of(run, language) for run in runs]
+    return frozenset((*stems, *dated, *(start for version in versions for start in _starts(version))))
 
 
 def _starts(version: str) -> list[str]:
@@ -104,12 +114,23 @@ def _starts(version: str) -> list[str]:
 _GROUP_OF = {without_ending(word): without_ending(group[0]) for group in SAME for word in group}
 
 
+# As many letters of a word as any name has.
+_STEMMED_CHARACTERS_MAX = 64
+
+
 # The words of ingested texts repeat; this many of them take a few megabytes.
 @lru_cache(maxsize=16_384)
-def stem_of(word: str) -> str:
-    """Return a word without its ending; one name for synonyms."""
-    stem = without_ending(word[:64])
-    return _GROUP_OF.get(stem, stem)
+def stem_of(word: str, language: str | None = None) -> str:
+    """Return a word in small letters without its ending, in the language of its script, else in this one (None: English);
+    one name for English synonyms.
+    """
+    word = word[:_STEMMED_CHARACTERS_MAX]
+    of_script = script_language(word)
+    if of_script is None and (language is None or language in SCRIPT_LANGUAGES):
+        stem = without_ending(word)
+        return _GROUP_OF.get(stem, stem)
+    # The algorithms that PostgreSQL has. A stemmer holds the word that it works on, so each use has its own.
+    return str(snowballstemmer.stemmer(STEMMED[of_script or language or ""]).stemWord(word))
 
 
 # Words that ask for anything that happened and name no subject.

@@ -12,6 +12,7 @@ from highwater.connectors.postgres import vectors
 from highwater.streams.chunks.identity import content_hash
 from highwater.streams.chunks.scoring import TEXT_SHARE
 from highwater.streams.clock import to_datetime
+from highwater.streams.languages import text_language
 
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000
@@ -85,6 +86,7 @@ class Rows:
                 "ingest_id": "i",
                 "source_partition": 0,
                 "source_offset": number,
+                "language": text_language(content),
                 **columns,
                 **{name: values[number - first] for name, values in (each or {}).items()},
             }

@@ -218,7 +218,7 @@ async def test_orphans_are_taken_away_when_their_grace_is_over(context: ProcessC
     await chunk(context, 4, source_id="b.md", marked_days=8)
     columns = await context.pool.fetch(
         "SELECT column_name FROM information_schema.columns WHERE table_name = 'chunks'"
-        " AND column_name NOT IN ('words', 'vector_text', 'content_since')"
+        " AND column_name NOT IN ('words', 'vector_text', 'content_since', 'language')"
     )
     names = ", ".join(row["column_name"] for row in columns)
     before = await context.pool.fetch(f"SELECT {names} FROM chunks WHERE chunk_no IN (1, 3, 4) ORDER BY chunk_no")
