@@ -106,7 +106,8 @@ class FoundChunk(TypedDict):
     published_at: Time | None
     created_at: Time
     updated_at: Time
-    similarity: float | None
+    similarity: float
+    cosine: float | None
     text_score: float | None
     decay: float
     age_days: float
@@ -123,7 +124,8 @@ class FoundChunk(TypedDict):
 class FoundChunks(TypedDict):
     """The results of a search, the best first. `compared_by`: a model, `sent` or `words`; null: the search had no question.
 
-    `texts`: `as_of` if the texts are those that were stored at that time, `now` if they are the current ones.
+    `texts`: `as_of` if the texts are those that were stored at that time, `now` if they are the current ones. `without_vector`:
+    how many chunks have no vector yet and are found by words alone, 10,000 at most.
     """
 
     ns: str
@@ -135,6 +137,7 @@ class FoundChunks(TypedDict):
     complete: bool
     exact: bool
     cold_hidden: int
+    without_vector: int
     results: list[FoundChunk]
 
 

@@ -90,8 +90,8 @@ class SearchParameters(BaseModel):
     source_id: Annotated[list[str], Field(max_length=SOURCES_MAX, description="only these sources")] = []
     mode: Annotated[
         Mode,
-        Field(description="semantic: by vectors only, as `similarity` says; hybrid: by vectors and words, finds more"),
-    ] = Mode.SEMANTIC
+        Field(description="hybrid: by vectors and words; semantic: by vectors only, which finds less"),
+    ] = Mode.HYBRID
     per_source: Annotated[
         int | None, Field(ge=1, le=RESULTS_MAX, description="maximum number of chunks per source")
     ] = None
@@ -132,6 +132,9 @@ async def get_search(
     chunks: WiredChunks,
 ) -> Response:
     """The best chunks by alpha * similarity + beta * decay(age), each with its scores, age and temperature.
+
+    `similarity` is of vectors (`cosine`) and words (`text_score`); of words alone for a chunk that has no vector yet, of which
+    there are `without_vector`.
 
     With `as_of`, texts that were replaced or removed since then are found as they were (`texts` is `as_of`). They are kept for
     90 days. For an earlier time, and in a namespace whose removals are hard, the current texts are searched (`texts` is `now`).
@@ -220,7 +223,7 @@ async def _searched(
     payer: str | None,
 ) -> dict[str, Any]:
     results: Sequence[Result] = ()
-    is_complete, is_exact, compared_by, cold_hidden = True, True, None, 0
+    is_complete, is_exact, compared_by, cold_hidden, without_vector = True, True, None, 0, 0
     texts_of_ms = _texts_of(services, found, parameters, as_of_ms)
     reranker, ranking = _reranker(chunks, parameters), Ranking.SCORES
     if found.row is not None:
@@ -241,7 +244,7 @@ async def _searched(
             texts_of_ms=texts_of_ms,
         )
         results, is_complete, is_exact = answer.results, answer.is_complete, answer.is_exact
-        cold_hidden = answer.cold_hidden
+        cold_hidden, without_vector = answer.cold_hidden, answer.without_vector
         if reranker is not None:
             results, ranking = await reranked(reranker, parameters.q, results, found.row)
             results = results[: parameters.limit]
@@ -255,6 +258,7 @@ async def _searched(
         "complete": is_complete,
         "exact": is_exact,
         "cold_hidden": cold_hidden,
+        "without_vector": without_vector,
         "results": [{**result_document(one), **(_beside(one) if parameters.neighbours else {})} for one in results],
     }
 
@@ -293,9 +297,7 @@ def _beside(one: Result) -> dict[str, list[dict[str, Any]]]:
 
 
 def result_document(one: Result) -> dict[str, Any]:
-    """Return a result as it is served. `final` is alpha * similarity + beta * decay; in hybrid mode similarity is
-    blended with words.
-    """
+    """Return a result as it is served. `final` is alpha * similarity + beta * decay."""
     return {
         "ns": one.ns,
         "slot": one.slot,
@@ -308,6 +310,7 @@ def result_document(one: Result) -> dict[str, Any]:
         "created_at": iso_from_ms(one.created_ms),
         "updated_at": iso_from_ms(one.updated_ms),
         "similarity": one.similarity,
+        "cosine": one.cosine,
         "text_score": one.text_score,
         "decay": one.decay,
         "age_days": one.age_days,

@@ -233,8 +233,8 @@ READ_MODELS: Mapping[str, ReadModel] = {
         _each("results"),
         schema_of(
             ns=_TEXT, slot=_TEXT, source_id=_TEXT, chunk_no=_WHOLE, title=_TEXT, url=_TEXT, content=_TEXT, published_at=TIME,
-            created_at=TIME, updated_at=TIME, similarity=_REAL, text_score=_REAL, decay=_REAL, age_days=_REAL,
-            temperature=_TEXT, final=_REAL, stale=_FLAG,
+            created_at=TIME, updated_at=TIME, similarity=_REAL, cosine=_REAL, text_score=_REAL, decay=_REAL,
+            age_days=_REAL, temperature=_TEXT, final=_REAL, stale=_FLAG,
         ),
         "the best chunks of a namespace",
     ),

@@ -346,7 +346,7 @@ def _is_near(chunk: Result, words: Sequence[str]) -> bool:
     groups = {group for word in words if (group := words_of(word))}
     held = words_of(f"{chunk.title or ''} {chunk.content}")
     shared = sum(not group.isdisjoint(held) for group in groups)
-    return shared >= words_needed(len(groups)) and (not chunk.similarity or chunk.similarity >= _SIMILARITY_MIN)
+    return shared >= words_needed(len(groups)) and (not chunk.cosine or chunk.cosine >= _SIMILARITY_MIN)
 
 
 def _sections(chunked: Chunked, bytes_max: int) -> Iterator[tuple[str, str]]:

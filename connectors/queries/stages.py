@@ -293,9 +293,9 @@ def _of_chunk(result: Result) -> Source:
     dated_ms = result.created_ms if result.published_ms is None else result.published_ms
     chunk_id = f"{result.slot}|{result.source_id}|{result.chunk_no}"
     # A text of average length with every word scores less than 1 because of its saturation.
-    text_share = ANSWER_TEXT_SHARE if result.similarity else 1.0
+    text_share = ANSWER_TEXT_SHARE if result.cosine else 1.0
     share = min(1.0, (result.text_score or 0.0) * (1 + saturation_of(text_share)))
-    similarity = similarity_of(result.similarity, share, text_share)
+    similarity = similarity_of(result.cosine, share, text_share)
     return Source(
         chunk_id,
         result.ns,

@@ -5,7 +5,8 @@
 -- $15 their weights, $16 and $17 the saturation and what each octet of a text adds to it, $18 the ranks that tell how often a chunk
 -- has a word, $19 how many stems each word has (0: a name as a whole), $20 how many of one source (null: any number), $21 whose texts:
 -- those of this time (null: those of now), $22 how many.
--- A cosine with a vector of zeros is not a number and counts as 0. Powers beyond 1,000 half-lives would be refused, not be 0.
+-- A cosine with a vector of zeros is not a number and counts as 0; without a vector there is none (null), and words alone count, if
+-- they do at all. Powers beyond 1,000 half-lives would be refused, not be 0.
 -- Words count by BM25 (`text_score` in `streams/chunks/scoring.py`). How often a chunk has a word is read from its `ts_rank`, the
 -- one number of it that the server gives without unpacking all its words. A name of several words counts once.
 
@@ -69,7 +70,7 @@ CROSS JOIN LATERAL (
 
 -- Whose vectors a namespace has in this snapshot (null: it is gone), whether they stand beside its chunks, and whether with an index.
 -- How many chunks are older than what is found ($5, null: any), counted up to $6: in the order of their age, or all chunks would be
--- looked at to find that few are. $7: whose texts, as in a search. And how many there are to be compared: of a whole namespace the
+-- looked at to find that few are. $7: whose texts, as in a search. How many have no vector, counted up to $6. And how many there are to be compared: of a whole namespace the
 -- sum is kept, of less up to $4.
 -- name: count_chunks
 SELECT n.embedding_model, n.vectors_beside IS TRUE AS vectors_beside,
@@ -92,7 +93,14 @@ SELECT n.embedding_model, n.vectors_beside IS TRUE AS vectors_beside,
           AND coalesce(published_at, created_at) < $5::timestamptz AND content_since <= $7 AND valid_until > $7
         LIMIT $6
     ) AS former
-) AS cold, CASE WHEN $2 IS NULL AND $3 IS NULL
+) AS cold, (
+    SELECT count(*) FROM (
+        SELECT FROM chunks
+        WHERE ns = $1 AND NOT to_delete AND ($2::text IS NULL OR slot = $2) AND ($3::text[] IS NULL OR source_id = ANY ($3))
+          AND (embedding IS NULL OR embedding_stale) AND embedding IS NULL
+        LIMIT $6
+    ) AS without
+) AS without_vector, CASE WHEN $2 IS NULL AND $3 IS NULL
     THEN (SELECT coalesce(sum(chunks), 0)::bigint FROM chunk_words WHERE ns = $1 AND word = '' COLLATE "C")
     ELSE (
         SELECT count(*) FROM (
@@ -108,7 +116,7 @@ FROM (SELECT) AS one LEFT JOIN chunk_namespaces AS n ON n.ns = $1
 -- name: visible_chunks
 WITH visible AS NOT MATERIALIZED (
     SELECT ctid AS place, slot, source_id, chunk_no, coalesce(published_at, created_at) AS base, embedding, words AS all_words,
-           CASE WHEN $2::vector IS NULL OR embedding IS NULL THEN 0
+           CASE WHEN $2::vector IS NULL THEN 0 WHEN embedding IS NULL THEN NULL
                 ELSE coalesce(nullif(1 - (embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
            CASE WHEN $3::text IS NOT NULL THEN words END AS words, chunk_text_octets(title, content) AS octets
     FROM chunks
@@ -133,7 +141,7 @@ WITH visible AS NOT MATERIALIZED (
 WITH visible AS NOT MATERIALIZED (
     SELECT c.ctid AS place, c.slot, c.source_id, c.chunk_no, coalesce(c.published_at, c.created_at) AS base, m.embedding,
            c.words AS all_words,
-           CASE WHEN $2::vector IS NULL OR m.embedding IS NULL THEN 0
+           CASE WHEN $2::vector IS NULL THEN 0 WHEN m.embedding IS NULL THEN NULL
                 ELSE coalesce(nullif(1 - (m.embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
            CASE WHEN $3::text IS NOT NULL THEN c.words END AS words, chunk_text_octets(c.title, c.content) AS octets
     FROM chunks AS c
@@ -160,7 +168,7 @@ WITH visible AS NOT MATERIALIZED (
 WITH visible AS NOT MATERIALIZED (
     SELECT c.ctid AS place, c.slot, c.source_id, c.chunk_no, coalesce(c.published_at, c.created_at) AS base, v.embedding,
            c.words AS all_words,
-           CASE WHEN $2::vector IS NULL OR v.embedding IS NULL THEN 0
+           CASE WHEN $2::vector IS NULL THEN 0 WHEN v.embedding IS NULL THEN NULL
                 ELSE coalesce(nullif(1 - (v.embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
            CASE WHEN $3::text IS NOT NULL THEN c.words END AS words, chunk_text_octets(c.title, c.content) AS octets
     FROM chunks AS c
@@ -177,10 +185,11 @@ WITH visible AS NOT MATERIALIZED (
 -- name: visible_former_chunks
 WITH visible AS NOT MATERIALIZED (
     SELECT ctid AS place, slot, source_id, chunk_no, coalesce(published_at, created_at) AS base, embedding, words AS all_words,
-           CASE WHEN $2::vector IS NOT NULL AND embedding IS NOT NULL
+           CASE WHEN $2::vector IS NULL THEN 0
+                WHEN embedding IS NOT NULL
                      AND (embedding_model = (SELECT embedding_model FROM chunk_namespaces WHERE ns = $1)
                           OR embedding_model = 'sent' AND NOT (SELECT vectors_beside FROM chunk_namespaces WHERE ns = $1))
-                THEN coalesce(nullif(1 - (embedding <=> $2::vector), 'NaN'), 0) ELSE 0 END AS cosine,
+                THEN coalesce(nullif(1 - (embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
            CASE WHEN $3::text IS NOT NULL THEN words END AS words, chunk_text_octets(title, content) AS octets
     FROM former_chunks
     WHERE ns = $1 AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
@@ -263,7 +272,7 @@ WITH visible AS NOT MATERIALIZED (
 , scored AS (
     SELECT *, 0::float8 AS text_score,
            CASE WHEN base < $7::timestamptz THEN 0
-                ELSE $9::float8 * (1 - $12::float8) * cosine
+                ELSE $9::float8 * (1 - $12::float8) * coalesce(cosine, 0)
                      + $10::float8 * power(0.5, least(1000, date_part('epoch', greatest($8::timestamptz - base, '0'))
                                                             / 86400 / $11::float8)) END AS final
     FROM candidates
@@ -284,7 +293,7 @@ WITH visible AS NOT MATERIALIZED (
     FROM candidates OFFSET 0
 ), scored AS (
     SELECT *, CASE WHEN base < $7::timestamptz THEN 0
-              ELSE $9::float8 * ((1 - $12::float8) * cosine + $12 * text_score)
+              ELSE $9::float8 * CASE WHEN cosine IS NULL THEN text_score ELSE (1 - $12::float8) * cosine + $12 * text_score END
                    + $10::float8 * power(0.5, least(1000, date_part('epoch', greatest($8::timestamptz - base, '0'))
                                                           / 86400 / $11::float8)) END AS final
     FROM weighed OFFSET 0

@@ -31,7 +31,8 @@ class Neighbour(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A chunk and its score. `text_score` is None if words do not count; `position`: of the event that last wrote it.
+    """A chunk and its score. `cosine` is None if it has no vector, `text_score` if words do not count, and `similarity` is of
+    both; `position`: of the event that last wrote it.
 
     `before` and `after`: the neighbouring chunks, in order, if requested. `valid_until_ms`: when the text was replaced
     or removed; None if it is current. `rerank_score`: of a reranking service, 0 to 1; None without one.
@@ -47,8 +48,9 @@ class Result:
     published_ms: int | None
     created_ms: int
     updated_ms: int
-    similarity: float
+    cosine: float | None
     text_score: float | None
+    similarity: float
     decay: float
     age_days: float
     temperature: Temperature
@@ -72,8 +74,8 @@ class SearchResults:
 
     Attributes:
         results: at most the requested number.
-        cold_hidden: how many chunks are hidden because they are past the TTL of the namespace, `COLD_COUNT_MAX` at
-            most.
+        cold_hidden: how many chunks are hidden because they are past the TTL of the namespace, `COUNT_MAX` at most.
+        without_vector: how many of the chunks have no vector yet, so that words alone find them, `COUNT_MAX` at most.
         is_complete: whether no other chunk scores higher, if the index finds the nearest.
         is_exact: whether that is certain without an index: all chunks were compared.
     """
@@ -82,6 +84,7 @@ class SearchResults:
     is_complete: bool
     is_exact: bool
     cold_hidden: int = 0
+    without_vector: int = 0
 
 
 def results_of(rows: Sequence[Row], asked: Parameters, scoring: Scoring) -> tuple[Result, ...]:
@@ -101,6 +104,7 @@ def _result(row: Row, asked: Parameters, scoring: Scoring) -> Result:
     age = age_days(published_ms, created_ms, scoring.as_of_ms)
     decay = time_decay(age, passport.half_life_days)
     text_score = None if asked.words is None else row["text_score"]
+    similarity = similarity_of(row["cosine"], text_score, asked.text_share)
     return Result(
         ns=asked.ns,
         slot=row["slot"],
@@ -112,17 +116,14 @@ def _result(row: Row, asked: Parameters, scoring: Scoring) -> Result:
         published_ms=published_ms,
         created_ms=created_ms,
         updated_ms=to_ms(row["updated_at"]),
-        similarity=row["cosine"],
+        cosine=None if asked.vector is None else row["cosine"],
         text_score=text_score,
+        similarity=similarity,
         decay=decay,
         age_days=age,
         temperature=temperature(age, passport, scoring.is_hot),
         final=final_score(
-            similarity_of(row["cosine"], text_score, asked.text_share),
-            decay,
-            passport.alpha,
-            passport.beta,
-            is_too_old=is_past_ttl(age, passport.ttl_days),
+            similarity, decay, passport.alpha, passport.beta, is_too_old=is_past_ttl(age, passport.ttl_days)
         ),
         is_stale=row["embedding_stale"],
         position=str(Position(_TOPIC, row["source_partition"], row["source_offset"])),

@@ -78,8 +78,9 @@ WORDED_MAX = 500
 # many more: one of thirty searches of 7,000 chunks, whose time it doubles. Up to 2,000 in all made the median search of
 # 100,000 chunks slower by half.
 WORDED_MORE_MAX = 1_000
-# Chunks hidden for their age are counted up to this number: enough to see that there are many, some milliseconds.
-COLD_COUNT_MAX = 10_000
+# Chunks that are hidden for their age, and those without a vector, are counted up to this number: enough to see that there
+# are many, some milliseconds.
+COUNT_MAX = 10_000
 # The index stores half precision: a number is off by at most 2^-11 of it, and so is a vector. For two vectors a cosine
 # changes by up to 2^-10, for the last in the order of the index and for the one after it.
 _HALF_PRECISION = 2.0**-9
@@ -99,7 +100,7 @@ class _Looking(NamedTuple):
     """What one snapshot is searched for.
 
     `limit`: how many results; `depths`: how far the index is followed, one after the other; `is_filtered`: some chunks
-    are left out for what they are.
+    are left out for what they are; `lacks_vectors`: some have none, and words alone count for them.
     """
 
     asked: Parameters
@@ -108,6 +109,7 @@ class _Looking(NamedTuple):
     depths: Sequence[Depth]
     limit: int
     is_filtered: bool
+    lacks_vectors: bool
 
 
 async def search(
@@ -120,7 +122,7 @@ async def search(
     as_of_ms: int,
     slot: str | None = None,
     source_ids: Sequence[str] | None = None,
-    mode: Mode = Mode.SEMANTIC,
+    mode: Mode = Mode.HYBRID,
     newest_ms: int | None = None,
     oldest_ms: int | None = None,
     per_source: int | None = None,
@@ -172,17 +174,26 @@ async def search(
         asked, found_words = await _with_words(tx, asked, text, mode, scoring)
         if asked.vector is None and found_words is None and (q_vector is not None or text is not None):
             raise NothingToCompareError
-        looking = _Looking(asked, found_words, scoring, depths, _looked_for(asked, limit), is_filtered=is_filtered)
+        lacks_vectors = asked.vector is not None and now["without_vector"] > 0
+        looking = _Looking(
+            asked,
+            found_words,
+            scoring,
+            depths,
+            _looked_for(asked, limit),
+            is_filtered=is_filtered,
+            lacks_vectors=lacks_vectors,
+        )
         found = await _current(tx, namespace, now, looking)
         if asked.texts_of is not None:
             found = await _with_former(tx, found, looking, limit)
         results = await _with_neighbours(tx, asked, found.results, neighbours) if neighbours else found.results
-        return replace(found, results=results, cold_hidden=now["cold"])
+        return replace(found, results=results, cold_hidden=now["cold"], without_vector=now["without_vector"])
 
 
 async def _state(tx: Connection, asked: Parameters, cold_before: datetime | None) -> Row:
     """Return where the vectors of the namespace are in this snapshot, and how many chunks are to be compared or too old."""
-    most = (COMPARED_MAX + 1, cold_before, COLD_COUNT_MAX)
+    most = (COMPARED_MAX + 1, cold_before, COUNT_MAX)
     return await one_row(tx, QUERIES["count_chunks"], asked.ns, asked.slot, asked.source_ids, *most, asked.texts_of)
 
 
@@ -259,20 +270,20 @@ def _comparable(vector: bytes | None, dimensions: int | None) -> bytes | None:
 
 async def _by_index(tx: Connection, statement: str, looking: _Looking) -> SearchResults:
     """Return the best candidates of each depth, until no other chunk can be among them."""
-    asked, words, scoring, depths, limit, _ = looking
+    asked, words, depths, limit = looking.asked, looking.words, looking.depths, looking.limit
     results: tuple[Result, ...] = ()
     for depth in depths:
         if depth != depths[0]:
             await tx.execute(f"SET LOCAL hnsw.ef_search = {depth.effort:d}")
         rows = await _look(tx, statement, asked, words, depth, limit)
-        results = results_of(rows, asked, scoring)
+        results = results_of(rows, asked, looking.scoring)
         if not rows:
             return SearchResults((), is_complete=True, is_exact=False)
         if rows[0]["recent_base"] is None:  # there are no others
             return SearchResults(results, is_complete=True, is_exact=False)
         if len(results) < limit:
             continue
-        is_settled = _settles(rows[0], results[-1].final, asked, scoring)
+        is_settled = _settles(rows[0], results[-1].final, looking)
         if not is_settled(0.0):
             continue
         if words is None or is_settled(words.rest):
@@ -280,7 +291,7 @@ async def _by_index(tx: Connection, statement: str, looking: _Looking) -> Search
         # Decided except for the words, about which a deeper read says no more.
         more = words.settling(is_settled, WORDED_MORE_MAX)
         if more is not None:  # further results only improve the last ones
-            results = results_of(await _look(tx, statement, asked, more, depth, limit), asked, scoring)
+            results = results_of(await _look(tx, statement, asked, more, depth, limit), asked, looking.scoring)
         return SearchResults(results, is_complete=more is not None, is_exact=False)
     return SearchResults(results, is_complete=False, is_exact=False)
 
@@ -296,20 +307,22 @@ async def _look(
     return await tx.fetch(statement, *asked, limit, depth.nearest, depth.recent, *by_words)
 
 
-def _settles(looked: Row, lowest: float, asked: Parameters, scoring: Scoring) -> Callable[[float], bool]:
+def _settles(looked: Row, lowest: float, looking: _Looking) -> Callable[[float], bool]:
     """Return a function: whether no other chunk scores more than the lowest result, if the words of none weigh more
     than a score.
     """
-    return lambda text_score: _bound(looked, asked, scoring, text_score) <= lowest
+    return lambda text_score: _bound(looked, looking, text_score) <= lowest
 
 
-def _bound(looked: Row, asked: Parameters, scoring: Scoring, text_score: float) -> float:
+def _bound(looked: Row, looking: _Looking, text_score: float) -> float:
     """Return the maximum score of a chunk that was not read, if its words weigh no more than this."""
-    cosine = 0.0
+    asked, cosine = looking.asked, 0.0
     if asked.vector is not None:
         nearest = looked["near_cosine"]
         cosine = 1.0 if nearest is None else max(0.0, nearest + _HALF_PRECISION)
-    decay = time_decay(age_days(None, to_ms(looked["recent_base"]), scoring.as_of_ms), asked.half_life_days)
+    decay = time_decay(age_days(None, to_ms(looked["recent_base"]), looking.scoring.as_of_ms), asked.half_life_days)
     of_words = None if asked.words is None else text_score
     similarity = similarity_of(cosine, of_words, asked.text_share)
+    if looking.lacks_vectors:
+        similarity = max(similarity, similarity_of(None, of_words))
     return final_score(similarity, decay, asked.alpha, asked.beta) * (1 + _LAST_BITS)

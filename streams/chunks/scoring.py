@@ -110,16 +110,16 @@ def text_score(
     return math.fsum(weight * count / (count + half) for weight, count in zip(weights, times, strict=True))
 
 
-def similarity_of(cosine: float, text_score: float | None, text_share: float = TEXT_SHARE) -> float:
-    """Return the similarity.
+def similarity_of(cosine: float | None, text_score: float | None, text_share: float = TEXT_SHARE) -> float:
+    """Return the similarity; 0 if nothing can be compared.
 
     Args:
-        cosine: of the vectors, -1 to 1; 0 without any.
+        cosine: of the vectors, -1 to 1; None without one, when words alone count.
         text_score: 0 to 1, of the words; None if words do not count.
         text_share: the share of the words.
     """
-    if text_score is None:
-        return cosine
+    if cosine is None or text_score is None:
+        return cosine or text_score or 0.0
     return (1 - text_share) * cosine + text_share * text_score
 
 

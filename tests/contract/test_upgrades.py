@@ -28,7 +28,7 @@ _EXPANDS = re.compile(
 )
 # Parts that 0.1.0 leaves unused: only releases before it needed them.
 _UNUSED = ("DROP TRIGGER usage_of_older_workers ON jobs", "DROP FUNCTION count_usage_of_older_worker()")
-# The column is filled by a trigger from here on, also for rows of the last release; the function does what it did, and keeps one column more.
+# A trigger fills the column from here on, also of rows of the last release; the function does what it did, with a column more.
 _COMPUTED = (
     "ALTER TABLE chunks ALTER COLUMN words DROP EXPRESSION",
     "ALTER TABLE former_chunks ALTER COLUMN words DROP EXPRESSION",

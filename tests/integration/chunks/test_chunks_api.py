@@ -28,6 +28,7 @@ from highwater.connectors.retrieval import search as chunk_search
 from highwater.schemas.jobs import TOKENS_USED, USAGE_RECORDED, TokensUsed
 from highwater.schemas.positions import parse_position
 from highwater.streams.chunks.passports import PASSPORT_KEYS, load_passports
+from highwater.streams.chunks.scoring import TEXT_SHARE
 from highwater.streams.chunks.temperature import temperature
 from highwater.streams.feeds.basis import UNFITTED_ID
 from highwater.streams.settings import read_settings
@@ -332,7 +333,8 @@ async def test_a_question_is_embedded_as_the_chunks_were(api, seeds, ns):
     document = answer.json()
     assert [one["chunk_no"] for one in document["results"]] == [0, 2, 1]
     first = document["results"][0]
-    assert (first["similarity"], first["decay"], first["age_days"]) == (pytest.approx(1, abs=1e-5), 1.0, 0.0)
+    assert (first["cosine"], first["decay"], first["age_days"]) == (pytest.approx(1, abs=1e-5), 1.0, 0.0)
+    assert first["similarity"] == pytest.approx((1 - TEXT_SHARE) * first["cosine"] + TEXT_SHARE * first["text_score"])
     assert first["final"] == 0.8 * first["similarity"] + 0.2 * first["decay"]
     assert {name: first[name] for name in ("ns", "slot", "source_id", "content", "title", "url", "temperature", "stale")} == {
         "ns": ns, "slot": "main", "source_id": "readme", "content": contents[0], "title": "T", "url": "u", "temperature": "warm",
@@ -347,10 +349,10 @@ async def test_a_question_is_embedded_as_the_chunks_were(api, seeds, ns):
     former = UNFITTED_ID  # for texts without marks it gives the same vectors
     await seeds.run("UPDATE chunk_namespaces SET embedding_model = $2 WHERE ns = $1", ns, former)
     older = (await api.get(SEARCH, params=params)).json()
-    assert (older["compared_by"], older["results"][0]["similarity"]) == (former, pytest.approx(1, abs=1e-5))
+    assert (older["compared_by"], older["results"][0]["cosine"]) == (former, pytest.approx(1, abs=1e-5))
     await seeds.run("UPDATE chunk_namespaces SET embedding_model = 'another@384' WHERE ns = $1", ns)
     other = (await api.get(SEARCH, params=params)).json()
-    assert (other["compared_by"], {one["similarity"] for one in other["results"]}) == ("words", {0.0})
+    assert (other["compared_by"], {one["cosine"] for one in other["results"]}) == ("words", {None})
     assert [one["chunk_no"] for one in other["results"]] == [0, 2, 1]
     assert (await api.get(SEARCH, params={**params, "q": "of the"})).json()["reason"] == "nothing_to_compare"
     vector = base64.urlsafe_b64encode((await embedder.embed(contents[1:2]))[0]).rstrip(b"=").decode()
@@ -376,7 +378,7 @@ async def test_a_question_has_the_model_of_the_namespace(own_settings, seeds, ns
             assert answer["compared_by"] == embedder.basis_id
             wanted = np.frombuffer(b"".join(await embedder.embed([question, *contents])), "<f4").reshape(-1, 384)
             expected = dict(enumerate(wanted[1:] @ wanted[0]))
-            found = {one["chunk_no"]: one["similarity"] for one in answer["results"]}
+            found = {one["chunk_no"]: one["cosine"] for one in answer["results"]}
             assert found == {number: pytest.approx(expected[number], abs=1e-5) for number in found}
             if embedder is local:
                 assert answer["results"][0]["chunk_no"] == 0
@@ -523,7 +525,7 @@ async def test_a_search_is_conditional(api, seeds, ns):
     for other in (
         {"q": "else"},
         {"limit": 3},
-        {"mode": "hybrid"},
+        {"mode": "semantic"},
         {"slot": "x"},
         {"source_id": "x"},
         {"as_of": "1"},

@@ -174,7 +174,7 @@ async def test_a_search_that_began_before_compares_no_two_models(seeds, context)
     assert (await search(context.pool, row, **asked)).results[0].chunk_no == 0
     await context.pool.execute("UPDATE chunk_namespaces SET embedding_model = 'next@384' WHERE ns = $1", ns)
     found = (await search(context.pool, row, **asked)).results
-    assert (found[0].chunk_no, {one.similarity for one in found}) == (1, {0.0})
+    assert (found[0].chunk_no, {one.cosine for one in found}) == (1, {None})
 
 
 async def test_what_is_begun_and_given_up(seeds, context):

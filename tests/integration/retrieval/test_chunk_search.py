@@ -211,15 +211,36 @@ async def test_hybrid_weighs_words(rows: Rows):
     await rows.put("b", ["Something else"], vector=[[1.0, 0.0]])
     told = await found(rows, [1.0, 0.0], words="outbox rows & ' \\ publishing", mode=Mode.HYBRID)
     assert ids(told) == [("a", 0), ("b", 0)]
-    assert ids(await found(rows, [1.0, 0.0], words="outbox rows publishing")) == [("b", 0), ("a", 0)]
+    by_vectors = await found(rows, [1.0, 0.0], words="outbox rows publishing", mode=Mode.SEMANTIC)
+    assert ids(by_vectors) == [("b", 0), ("a", 0)]
     best = told.results[0]
     assert best.text_score is not None
     mean = (len("The outbox publishes rows") + len("Something else")) / 2
     weights = word_weights([1, 1, 1], 2)
     octets = len("The outbox publishes rows")
     assert best.text_score == pytest.approx(text_score(weights, [1, 1, 1], octets, mean, FUSED_SATURATION))
-    expected = 0.8 * ((1 - TEXT_SHARE) * best.similarity + TEXT_SHARE * best.text_score) + 0.2
-    assert best.final == pytest.approx(expected)
+    assert best.cosine == pytest.approx(0.9, abs=1e-3)
+    assert best.similarity == pytest.approx((1 - TEXT_SHARE) * best.cosine + TEXT_SHARE * best.text_score)
+    assert best.final == pytest.approx(0.8 * best.similarity + 0.2)
+
+
+@pytest.mark.parametrize("compared_max", [chunk_search.COMPARED_MAX, 1])
+async def test_words_alone_count_without_a_vector(rows: Rows, monkeypatch: pytest.MonkeyPatch, compared_max: int):
+    """A chunk that waits for its vector is found by its words, as in a search of words; the answer counts such chunks."""
+    monkeypatch.setattr(chunk_search, "COMPARED_MAX", compared_max)
+    await rows.namespace(dimensions=2)
+    await rows.put("with", ["Something else", "And more"], vector=[[0.5, 0.866], [0.0, 1.0]])
+    await rows.put("waits", ["The outbox publishes rows", "Nothing of it"])
+    await rows.put("gone", ["The outbox"], to_delete=True, marked_at=to_datetime(NOW_MS))
+    told = await found(rows, [1.0, 0.0], words="outbox rows")
+    assert (ids(told)[0], told.is_complete, told.without_vector) == (("waits", 0), True, 2)
+    best = told.results[0]
+    assert (best.cosine, best.similarity) == (None, best.text_score)
+    assert best.final == pytest.approx(0.8 * best.similarity + 0.2)
+    by_vectors = await found(rows, [1.0, 0.0], words="outbox rows", mode=Mode.SEMANTIC)
+    assert (ids(by_vectors)[0], by_vectors.without_vector) == (("with", 0), 2)
+    assert {one.similarity for one in by_vectors.results if one.source_id == "waits"} == {0.0}
+    assert (await found(rows, [1.0, 0.0], words="outbox rows", source_ids=["with"])).without_vector == 0
 
 
 @pytest.mark.parametrize("compared_max", [chunk_search.COMPARED_MAX, 1])
@@ -369,11 +390,11 @@ async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.Monke
     plans: list[str] = []
 
     async def explained(tx: Any, statement: str, looking: Any) -> SearchResults:
-        asked, words, _, (depth, *_), limit, _ = looking
+        asked, words, (depth, *_), limit = looking.asked, looking.words, looking.depths, looking.limit
         by_words = () if words is None else (500, words.all_words, words.rare_words)
         told = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, depth.nearest, depth.recent, *by_words)
         plans.append("\n".join(row[0] for row in told))
-        most = (chunk_search.COMPARED_MAX + 1, asked.oldest, chunk_search.COLD_COUNT_MAX)
+        most = (chunk_search.COMPARED_MAX + 1, asked.oldest, chunk_search.COUNT_MAX)
         counts = await tx.fetch(
             f"EXPLAIN {QUERIES['count_chunks']}", asked.ns, asked.slot, asked.source_ids, *most, None
         )
@@ -416,6 +437,28 @@ async def test_what_is_said_to_be_complete_is(rows: Rows, monkeypatch: pytest.Mo
     await rows.pool.execute(now, list(best), to_datetime(NOW_MS))
     again = await found(rows, asked)
     assert (len(again.results), {one.chunk_no for one in again.results}, again.is_complete) == (10, best, True)
+
+
+async def test_what_has_no_vector_is_not_forgotten(rows: Rows, monkeypatch: pytest.MonkeyPatch):
+    """Where a search of words and vectors claims to be complete, none without a vector would be better than its last."""
+    await _large(rows, monkeypatch, np.random.default_rng(3).uniform(0, 30, COUNT))
+    texts = [f"{'odd ' * (number % 7)}{'tombstone' * (number % 2)} {'of marble ' * (number % 3)}" for number in range(60)]
+    await rows.put("waits", texts, age_days=20)
+    monkeypatch.setattr(chunk_search, "WORDED_MAX", 40)
+    complete = 0
+    for words in ("tombstone", "odd tombstone", "marble", "odd", "an even tombstone of marble"):
+        for number in range(4):
+            asked = np.random.default_rng(300 + number).standard_normal(LENGTH)
+            told = await found(rows, asked, words=words)
+            assert told.without_vector == 60
+            with monkeypatch.context() as patch:
+                patch.setattr(chunk_search, "COMPARED_MAX", 10 * COUNT)
+                best = await found(rows, asked, words=words)
+            assert best.is_exact
+            if told.is_complete:
+                complete += 1
+                assert told.results[-1].final >= best.results[-1].final - 1e-6
+    assert complete >= 5
 
 
 async def test_filters_of_a_large_namespace(rows: Rows, monkeypatch: pytest.MonkeyPatch):

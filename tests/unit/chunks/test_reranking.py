@@ -47,7 +47,7 @@ def result(content: str, similarity: float, decay: float = 1.0) -> Result:
         "age_days": 1.0,
     }
     known |= {"temperature": Temperature.HOT, "is_stale": False, "position": "t/0/0", "content": content}
-    known |= {"similarity": similarity, "text_score": similarity, "decay": decay}
+    known |= {"similarity": similarity, "cosine": similarity, "text_score": similarity, "decay": decay}
     known["final"] = final_score(similarity, decay, PASSPORT["alpha"], PASSPORT["beta"])
     return Result(**known)
 

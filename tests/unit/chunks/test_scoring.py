@@ -90,6 +90,7 @@ def test_semantic_similarity_is_the_cosine():
     assert similarity_of(-0.4, None) == -0.4
     assert similarity_of(0.4, 1.0) == pytest.approx((1 - TEXT_SHARE) * 0.4 + TEXT_SHARE)
     assert similarity_of(1.0, 1.0) == pytest.approx(1.0)
+    assert (similarity_of(None, 0.7), similarity_of(None, None), similarity_of(-0.2, None)) == (0.7, 0.0, -0.2)
 
 
 @given(SCORES, SCORES, st.floats(0, 1), st.floats(0, 1), AGES, AGES, st.floats(0.001, 36_600), WEIGHTS, WEIGHTS)
