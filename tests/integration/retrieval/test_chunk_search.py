@@ -442,7 +442,9 @@ async def test_what_is_said_to_be_complete_is(rows: Rows, monkeypatch: pytest.Mo
 async def test_what_has_no_vector_is_not_forgotten(rows: Rows, monkeypatch: pytest.MonkeyPatch):
     """Where a search of words and vectors claims to be complete, none without a vector would be better than its last."""
     await _large(rows, monkeypatch, np.random.default_rng(3).uniform(0, 30, COUNT))
-    texts = [f"{'odd ' * (number % 7)}{'tombstone' * (number % 2)} {'of marble ' * (number % 3)}" for number in range(60)]
+    texts = [
+        f"{'odd ' * (number % 7)}{'tombstone' * (number % 2)} {'of marble ' * (number % 3)}" for number in range(60)
+    ]
     await rows.put("waits", texts, age_days=20)
     monkeypatch.setattr(chunk_search, "WORDED_MAX", 40)
     complete = 0
