@@ -14,7 +14,8 @@ ENGLISH = "en"
 # The beginning of a text shows its language.
 _CHARACTERS_READ_MAX = 2_000
 # A text has a language if at least this number of its words are function words of it, and more than of any other. `per`, `non`
-# and `in` are English words too: of another language one word must be of that alone, or have other letters, or there is one more.
+# and `in` are English words too: of another language one word must be of that alone, or have other letters, or there is one more,
+# or such words are more than a third of a text.
 _WORDS_MIN = 2
 
 _LISTS = {
@@ -162,15 +163,18 @@ _FOREIGN_IN = {name: _DECIDED | (words if name != ENGLISH else frozenset()) for 
 def language_of(words: Iterable[str]) -> str | None:
     """Return the language of a text by its words in lower case (ISO 639-1); None if they do not show it."""
     found: dict[str, int] = {}
-    is_decided = False
+    is_decided, count = False, 0
     for word in words:
+        count += 1
         is_decided = is_decided or word in _DECIDED or not word.isascii()
         for name in _LANGUAGES_OF.get(word, ()):
             found[name] = found.get(name, 0) + 1
     most = max(found.values(), default=0)
-    names = [name for name, count in found.items() if count == most]
-    is_shown = most >= _WORDS_MIN and (is_decided or most > _WORDS_MIN or names == [ENGLISH])
-    return names[0] if is_shown and len(names) == 1 else None
+    names = [name for name, times in found.items() if times == most]
+    if most < _WORDS_MIN or len(names) > 1:
+        return None
+    is_much = 3 * most > count and found.get(ENGLISH, 0) < most
+    return names[0] if names[0] == ENGLISH or is_decided or most > _WORDS_MIN or is_much else None
 
 
 # A text with these letters is in this language if its words do not show another. Ukrainian, Serbian and Persian have letters of

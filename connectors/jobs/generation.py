@@ -66,10 +66,11 @@ from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.local_deck import local_deck_answer
 from highwater.streams.jobs.progress import OUTLINE_READY, SLIDE_COMPLETED, SLIDE_STARTED, ProgressReport
 from highwater.streams.jobs.questions import normalised
+from highwater.streams.languages import text_language
 from highwater.streams.models.answers import UnusableAnswerError, clean_text, json_object_in
 from highwater.streams.models.context_windows import ContextWindows
 from highwater.streams.models.tokens import count_tokens
-from highwater.streams.queries.words import subject_words, words_needed, words_of
+from highwater.streams.queries.words import subject_words, words_asked, words_needed, words_of
 
 # The part of a job's documents that is read, from the beginning of each, which gives its subject: 1,000 pages of text,
 # which are searched for each slide in some 0.3 s.
@@ -343,8 +344,9 @@ class GenerationSteps:
 
 def _is_near(chunk: Result, words: Sequence[str]) -> bool:
     """Return whether a chunk is about a query: it has two of its words, if they are three or more, and its vector is near."""
-    groups = {group for word in words if (group := words_of(word))}
-    held = words_of(f"{chunk.title or ''} {chunk.content}")
+    language = text_language(" ".join(words))
+    groups = {group for word in words if (group := words_asked(word, language))}
+    held = words_of(f"{chunk.title or ''} {chunk.content}", language)
     shared = sum(not group.isdisjoint(held) for group in groups)
     return shared >= words_needed(len(groups)) and (not chunk.cosine or chunk.cosine >= _SIMILARITY_MIN)
 

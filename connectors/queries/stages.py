@@ -21,9 +21,10 @@ from highwater.connectors.retrieval.insights import SHARE_MIN, SIMILARITY_MIN, F
 from highwater.connectors.retrieval.results import Result
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import HighwaterError
-from highwater.streams.chunks.scoring import ANSWER_TEXT_SHARE, saturation_of, similarity_of
+from highwater.streams.chunks.scoring import ANSWER_TEXT_SHARE, answer_similarity, saturation_of
 from highwater.streams.clock import to_ms
 from highwater.streams.models.context_windows import ContextWindows
+from highwater.streams.models.wordpiece import reads_english
 from highwater.streams.queries.analysis import finds_context, parse_analysis
 from highwater.streams.queries.closed import not_searched, with_not_searched
 from highwater.streams.queries.context import (
@@ -145,7 +146,9 @@ class Stages:
         asked = self._chunks.asked(run.query, Work(run.id, user_key(run.user_id)))
         insights = await self._insights.of_query(run.query, words, asked, channels, limit=SOURCES_TOLD)
         chunks = await self._chunks.of_query(asked, words, limit=SOURCES_TOLD, as_of_ms=run.updated_ms)
-        sources = nearest([*map(_of_insight, insights), *map(_of_chunk, chunks)])
+        sources = nearest(
+            [*map(_of_insight, insights), *(_of_chunk(chunk, is_read=reads_english(run.query)) for chunk in chunks)]
+        )
         matching = None
         if sources and asks_how_many(run.query):
             matching = await self._insights.count(subject_words(run.query), channels)
@@ -288,14 +291,14 @@ def _of_insight(found: FoundInsight) -> Source:
     )
 
 
-def _of_chunk(result: Result) -> Source:
+def _of_chunk(result: Result, *, is_read: bool) -> Source:
     """Return a chunk as a source: its namespace serves as the channel, its key in the namespace as the id."""
     dated_ms = result.created_ms if result.published_ms is None else result.published_ms
     chunk_id = f"{result.slot}|{result.source_id}|{result.chunk_no}"
     # A text of average length with every word scores less than 1 because of its saturation.
-    text_share = ANSWER_TEXT_SHARE if result.cosine else 1.0
-    share = min(1.0, (result.text_score or 0.0) * (1 + saturation_of(text_share)))
-    similarity = similarity_of(result.cosine, share, text_share)
+    cosine = result.cosine or None
+    share = min(1.0, (result.text_score or 0.0) * (1 + saturation_of(1.0 if cosine is None else ANSWER_TEXT_SHARE)))
+    similarity = answer_similarity(cosine, share, is_read=is_read)
     return Source(
         chunk_id,
         result.ns,

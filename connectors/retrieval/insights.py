@@ -20,14 +20,14 @@ from highwater.connectors.retrieval.asked import QuestionVector
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.schemas.feeds import INSIGHT_INGESTED
 from highwater.schemas.positions import Position
-from highwater.streams.chunks.scoring import ANSWER_TEXT_SHARE, similarity_of, word_weights
+from highwater.streams.chunks.scoring import answer_similarity, word_weights
 from highwater.streams.clock import to_ms
 from highwater.streams.feeds.basis import Basis
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.languages import languages_asked, text_language
-from highwater.streams.models.wordpiece import is_read
+from highwater.streams.models.wordpiece import reads_english
 from highwater.streams.queries.context import Matching
-from highwater.streams.queries.words import subject_words, words_of
+from highwater.streams.queries.words import subject_words, words_asked, words_of
 
 # Candidates for each word: the newest, as a stream is rarely asked for its oldest entries.
 INSIGHTS_PER_WORD = 100
@@ -98,8 +98,8 @@ class InsightSearch:
             ids |= await self._nearest(tx, channels, basis, vector)
             rows = await tx.fetch(QUERIES["insights_to_score"], list(ids), basis)
         language = text_language(query)
-        own = frozenset(words_of(word, language) for word in subject_words(query))
-        return scored(held, rows, vector, own=own, language=language, is_read=is_read(query))[:limit]
+        own = frozenset(words_asked(word, language) for word in subject_words(query))
+        return scored(held, rows, vector, own=own, language=language, is_read=reads_english(query))[:limit]
 
     async def count(self, words: Sequence[str], channels: Sequence[str] | None) -> Matching | None:
         """Return how many insights contain all of these words that occur anywhere; words that name a channel select
@@ -134,14 +134,14 @@ class InsightSearch:
         language, languages = text_language(query), languages_asked(query)
         found = await tx.fetch(QUERIES["insights_with_words"], list(words), channels, INSIGHTS_PER_WORD, languages)
         total = int(await tx.fetchval(QUERIES["count_insights"], channels))
-        holders: dict[frozenset[str], int] = {stems: 0 for word in words if (stems := words_of(word, language))}
+        holders: dict[frozenset[str], int] = {stems: 0 for word in words if (stems := words_asked(word, language))}
         for row in found:
-            stems = words_of(words[row["place"] - 1], language)
+            stems = words_asked(words[row["place"] - 1], language)
             if stems:
                 holders[stems] = max(holders[stems], row["holders"])
         for word in words:
             seen = sum(row["current_seq"] for row in named if word.casefold() in _names(row["channel_id"]))
-            if stems := words_of(word, language):
+            if stems := words_asked(word, language):
                 holders[stems] = max(holders[stems], seen)
         ids = {insight_id for row in found for insight_id in row["insight_ids"]}
         if of_named:
@@ -196,8 +196,7 @@ def scored(
 
     Words are compared as a whole and without their endings: `fixed` does not match `prefixed`. A word counts once per
     text, since insights are short. `own`: the words of the question, whose share is returned; the others are added by
-    the Analyzer. `language`: of the question; `is_read`: the model reads it, else its vectors may only add to what the
-    words say, since a text with the very words has a cosine of 0.13 to 0.25.
+    the Analyzer. `language`: of the question; `is_read`: as for `answer_similarity`.
     """
     weights = asked.weights(own)
     whole = sum(weight for group, weight in weights.items() if group in own) or 1.0
@@ -210,8 +209,8 @@ def scored(
         by_words = sum(has.values())
         held = row["vector"]
         is_comparable = query is not None and held is not None and len(held) == len(vector or b"")
-        cosine = float(np.frombuffer(held, "<f4") @ query) if is_comparable and query is not None else 0.0
-        similarity = similarity_of(cosine, by_words, ANSWER_TEXT_SHARE if is_comparable else 1.0)
+        cosine = float(np.frombuffer(held, "<f4") @ query) if is_comparable and query is not None else None
+        similarity = answer_similarity(cosine, by_words, is_read=is_read)
         found.append(
             FoundInsight(
                 row["insight_id"],
@@ -219,7 +218,7 @@ def scored(
                 to_ms(row["ts"]),
                 text,
                 str(Position(INSIGHT_INGESTED, row["source_partition"], row["source_offset"])),
-                round(similarity if is_read else max(similarity, by_words), 4),
+                round(similarity, 4),
                 round(sum(weight for group, weight in has.items() if group in own) / whole, 4),
             )
         )

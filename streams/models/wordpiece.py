@@ -17,6 +17,8 @@ from typing import Any
 
 import orjson
 
+from highwater.streams.languages import text_language
+
 # A longer word is unknown, as in the model's training.
 _WORD_CHARACTERS_MAX = 100
 # Words repeat; without this cache a word of 20 letters takes up to 200 lookups in the vocabulary. 16,384 of them take
@@ -119,6 +121,11 @@ def words_of(text: str) -> list[str]:
     if text.isascii():
         return _ASCII_WORDS.findall(_ASCII_CONTROL.sub("", text).lower())
     return "".join(map(_split, unicodedata.normalize("NFD", text))).split()
+
+
+def reads_english(text: str) -> bool:
+    """Return whether an English model understands a text: it reads its letters, and its words are of no other language."""
+    return is_read(text) and text_language(text) is None
 
 
 def is_read(text: str) -> bool:

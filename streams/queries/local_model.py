@@ -22,7 +22,7 @@ from highwater.streams.queries.nearest import (
     NAME,
     SHOWN_MAX,
     Element,
-    is_missing,
+    missing_names,
     nearest,
     ranked_by_words,
     wanted_words,
@@ -160,7 +160,7 @@ def _of_sources(query: str, best: Sequence[Element], *, counted: re.Match[str] |
     named = frozenset().union(*(one.words for one in best))
     # A verb or a common noun may be reworded; a name that no source has is worth mentioning.
     told = [word for word in subject_words(query) if NAME.search(word) and not DATE_IN_QUERY.fullmatch(word)]
-    missing = [word for word in told if is_missing(word, named)]
+    missing = missing_names(query, told, named)
     lines = [_lead(query, best, wanted, counted, asked_kind(query))]
     sought = asked_value(query)
     lines += [
@@ -222,7 +222,7 @@ def _sought(query: str) -> AskedKind | None:
 def _dates_of(query: str, one: Element, said: str) -> list[str]:
     """Return the dates in what is shown of a document, else in the heading above it, if the query asks for one."""
     value = asked_value(query)
-    is_other = any(is_missing(version, one.words) for version in VERSION.findall(query))
+    is_other = bool(missing_names(query, VERSION.findall(query), one.words))
     if value is None or value.name != DATE or is_other:
         return []
     dates = value.named_in(said)

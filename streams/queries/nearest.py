@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from math import log
 from typing import NamedTuple
 
+from highwater.streams.languages import text_language
 from highwater.streams.queries.asked_kind import DATE, AskedKind, asked_kind, asked_value
 from highwater.streams.queries.asked_kind import NAME as PERSON_NAME
 from highwater.streams.queries.shown import words_shared
-from highwater.streams.queries.words import VERSION, months_of, subject_words, words_needed, words_of
+from highwater.streams.queries.words import VERSION, months_of, subject_words, words_asked, words_needed, words_of
 
 # An answer is read at a glance.
 SHOWN_MAX = 5
@@ -79,7 +80,8 @@ def nearest(query: str, words_wanted: frozenset[str], elements: Sequence[Element
     if dated:
         elements = dated
         words_wanted = frozenset(word for word in words_wanted if not word.isdigit())
-    groups = {group for word in subject_words(query) if (group := words_of(word) & words_wanted)}
+    language = text_language(query)
+    groups = {group for word in subject_words(query) if (group := words_asked(word, language) & words_wanted)}
     least = words_needed(len(groups))
     elements = [one for one in elements if sum(not group.isdisjoint(one.words) for group in groups) >= least]
     names, unnamed = _names_of(query, elements)
@@ -115,7 +117,7 @@ def _names_of(query: str, elements: Sequence[Element]) -> tuple[list[str], list[
     names = [
         word for word in subject_words(query) if any(map(str.isupper, word)) and not (word == first and word.istitle())
     ]
-    return names, [word for word in names if is_missing(word, named)]
+    return names, missing_names(query, names, named)
 
 
 def _naming_first(
@@ -162,9 +164,14 @@ def ranked_by_words(words_wanted: frozenset[str], elements: Sequence[Element]) -
 
 def wanted_words(query: str) -> frozenset[str]:
     """Return the words that name the subject of a query, as texts are compared."""
-    return words_of(" ".join(subject_words(query)))
+    return words_asked(" ".join(subject_words(query)), text_language(query))
 
 
-def is_missing(word: str, named: frozenset[str]) -> bool:
-    """Return whether sources do not name a word of the query. Another version of the same is not named by it."""
-    return word not in named if VERSION.fullmatch(word) else words_of(word).isdisjoint(named)
+def missing_names(query: str, names: Sequence[str], named: frozenset[str]) -> list[str]:
+    """Return the words of a query that sources do not name. Another version of the same is not named by it."""
+    language = text_language(query)
+    return [
+        word
+        for word in names
+        if (word not in named if VERSION.fullmatch(word) else words_asked(word, language).isdisjoint(named))
+    ]

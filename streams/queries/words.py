@@ -14,6 +14,7 @@ from highwater.streams.languages import (
     STEMMED,
     language_of,
     script_language,
+    text_language,
 )
 from highwater.streams.letters import comparable, marks, runs_in, without_ending
 
@@ -89,9 +90,17 @@ def _marked_word() -> re.Pattern[str]:
 
 
 def words_of(text: str, language: str | None = None) -> frozenset[str]:
-    """Return the words by which a text is compared: identifiers split into their parts, without endings, one name for
-    synonyms; a version is one word, and so is a date. `language`: of the question that it is compared with.
+    """Return the words by which a text is compared with a question in `language`: identifiers split into their parts, one name
+    for synonyms; a version is one word, and so is a date. Without endings in English, in that language, and in its own.
     """
+    found = words_asked(text, None)
+    for other in {language, text_language(text)} - {None, *SCRIPT_LANGUAGES}:
+        found |= words_asked(text, other)
+    return found
+
+
+def words_asked(text: str, language: str | None) -> frozenset[str]:
+    """Return the words of a question in a language (None: English) in one form each, as `words_of` has them."""
     text = comparable(text)
     versions, days = VERSION.findall(text), _DAY.findall(text)
     if versions or days:
@@ -137,7 +146,9 @@ def stem_of(word: str, language: str | None = None) -> str:
 _ASKING = frozenset(
     """answer change changed changes commit commits days describe discuss discussed explain find happen happened happening
     information insight insights kind many mention mentioned mentions month months previous question questions remember said show
-    summarise summarize talk talked times way week weeks work working works year years""".split()  # noqa: SIM905 prose reads better
+    summarise summarize talk talked times way week weeks work working works year years
+    bedeutet befindet geschehen geschieht gibt heisst heißt lange oft passiert
+    давно долго значит называется находится означает происходит произошло часто""".split()  # noqa: SIM905 prose reads better
 )
 MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
