@@ -125,7 +125,8 @@ class FoundChunks(TypedDict):
     """The results of a search, the best first. `compared_by`: a model, `sent` or `words`; null: the search had no question.
 
     `texts`: `as_of` if the texts are those that were stored at that time, `now` if they are the current ones. `without_vector`:
-    how many chunks have no vector yet and are found by words alone, 10,000 at most.
+    how many chunks have no vector yet and are found by words alone, 10,000 at most. `required`, `excluded`: what each result has,
+    and what none has, as the question says.
     """
 
     ns: str
@@ -138,6 +139,8 @@ class FoundChunks(TypedDict):
     exact: bool
     cold_hidden: int
     without_vector: int
+    required: list[str]
+    excluded: list[str]
     results: list[FoundChunk]
 
 

@@ -42,6 +42,7 @@ from highwater.connectors.retrieval.search import RESULTS_MAX, NothingToCompareE
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import check_text, check_time
+from highwater.streams.chunks.asked_text import AskedText, asked_text
 from highwater.streams.chunks.history import known_from_ms
 from highwater.streams.chunks.identity import check_key_part
 from highwater.streams.chunks.passports import PASSPORT_KEYS
@@ -77,7 +78,13 @@ class SearchParameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     ns: str
-    q: Annotated[str, Field(max_length=QUESTION_CHARACTERS_MAX, description="search words or a question")] = ""
+    q: Annotated[
+        str,
+        Field(
+            max_length=QUESTION_CHARACTERS_MAX,
+            description='search words or a question; `"in quotes"`: a text must have it, `NOT word`: it must not',
+        ),
+    ] = ""
     vector: Annotated[
         str | None,
         Field(
@@ -192,15 +199,15 @@ def _search_head(
     of_row = None if found.row is None else {name: found.row[name] for name in (*PASSPORT_KEYS, "is_hot")}
     said = [parameters.model_dump(exclude={"as_of"}), parameters.as_of is not None]
     texts_of_ms = _texts_of(services, found, parameters, as_of_ms)
-    reranker = _reranker(chunks, parameters)
+    reranker = _reranker(chunks, asked_text(parameters.q), parameters)
     basis = [found.etag, said, as_of_ms, texts_of_ms, of_row, chunks.query_vectors.model, reranker and reranker.name]
     digest = sha256(orjson.dumps(basis)).hexdigest()[:16]
     return Head(found.version, f"chunks-{found.version}-{digest}", found.caused_by, services.clock())
 
 
-def _reranker(chunks: ChunkServices, parameters: SearchParameters) -> Reranker | None:
+def _reranker(chunks: ChunkServices, asked: AskedText, parameters: SearchParameters) -> Reranker | None:
     """Return the reranker of this search, if there is one."""
-    return chunks.reranker if parameters.rerank and parameters.q and parameters.mode is Mode.HYBRID else None
+    return chunks.reranker if parameters.rerank and asked.text and parameters.mode is Mode.HYBRID else None
 
 
 def _texts_of(services: Services, found: Namespace, parameters: SearchParameters, as_of_ms: int) -> int | None:
@@ -225,14 +232,15 @@ async def _searched(
     results: Sequence[Result] = ()
     is_complete, is_exact, compared_by, cold_hidden, without_vector = True, True, None, 0, 0
     texts_of_ms = _texts_of(services, found, parameters, as_of_ms)
-    reranker, ranking = _reranker(chunks, parameters), Ranking.SCORES
+    asked = asked_text(parameters.q)
+    reranker, ranking = _reranker(chunks, asked, parameters), Ranking.SCORES
     if found.row is not None:
-        vector, compared_by = await _compared(services, chunks, found, parameters, vector, payer)
+        vector, compared_by = await _compared(services, chunks, found, asked.text, vector, payer)
         answer = await _search(
             services.database.require(),
             found.row,
             q_vector=vector,
-            words=parameters.q or None,
+            words=asked,
             limit=parameters.limit if reranker is None else max(parameters.limit, RERANKED_MIN),
             slot=parameters.slot,
             source_ids=parameters.source_id or None,
@@ -246,7 +254,7 @@ async def _searched(
         results, is_complete, is_exact = answer.results, answer.is_complete, answer.is_exact
         cold_hidden, without_vector = answer.cold_hidden, answer.without_vector
         if reranker is not None:
-            results, ranking = await reranked(reranker, parameters.q, results, found.row)
+            results, ranking = await reranked(reranker, asked.text, results, found.row)
             results = results[: parameters.limit]
     return {
         "ns": parameters.ns,
@@ -259,6 +267,8 @@ async def _searched(
         "exact": is_exact,
         "cold_hidden": cold_hidden,
         "without_vector": without_vector,
+        "required": asked.required,
+        "excluded": asked.excluded,
         "results": [{**result_document(one), **(_beside(one) if parameters.neighbours else {})} for one in results],
     }
 
@@ -327,7 +337,7 @@ async def _compared(
     services: Services,
     chunks: ChunkServices,
     found: Namespace,
-    parameters: SearchParameters,
+    question: str,
     vector: bytes | None,
     payer: str | None,
 ) -> tuple[bytes | None, str | None]:
@@ -337,10 +347,10 @@ async def _compared(
     Neither without a question: then the newest chunks are listed.
     """
     dimensions, model = found.row["dimensions"], found.row["embedding_model"]
-    by_words = "words" if parameters.q else None
+    by_words = "words" if question else None
     if vector is not None:
         if dimensions is None:
-            if not parameters.q:
+            if not question:
                 raise UnprocessableError(f"no chunk of {found.ns!r} has a vector to compare with", field="vector")
             return None, by_words
         if len(vector) != 4 * dimensions:
@@ -348,12 +358,12 @@ async def _compared(
                 f"vector has {len(vector) // 4} numbers; those of {found.ns!r} have {dimensions}", field="vector"
             )
         return (vector, "sent") if np.frombuffer(vector, "<f4").any() else (vector, by_words)
-    if not parameters.q or not chunks.query_vectors.makes(model):
+    if not question or not chunks.query_vectors.makes(model):
         return None, by_words
-    if payer is not None and chunks.query_vectors.is_paid(model, parameters.q):
+    if payer is not None and chunks.query_vectors.is_paid(model, question):
         await require_plan_allows(services, payer, is_query=True)
     try:
-        made = await chunks.query_vectors.of(model, parameters.q, payer)
+        made = await chunks.query_vectors.of(model, question, payer)
     except EmbeddingError as error:  # a damaged model, or a service with other vectors: words find most results
         _log.warning("searched_by_words_alone", reason=str(error)[:300])
         return None, by_words

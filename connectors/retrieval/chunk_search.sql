@@ -4,7 +4,8 @@
 -- $11 half-life in days, $12 share of words in a similarity, $13 the newest that is found (null: any), $14 a tsquery for each word,
 -- $15 their weights, $16 and $17 the saturation and what each octet of a text adds to it, $18 the ranks that tell how often a chunk
 -- has a word, $19 how many stems each word has (0: a name as a whole), $20 how many of one source (null: any number), $21 whose texts:
--- those of this time (null: those of now), $22 how many.
+-- those of this time (null: those of now), $22 a tsquery of the chunks that are searched (null: any), $23 regular
+-- expressions that each text has, $24 such that none has (null: nothing), $25 how many.
 -- A cosine with a vector of zeros is not a number and counts as 0; without a vector there is none (null), and words alone count, if
 -- they do at all. Powers beyond 1,000 half-lives would be refused, not be 0.
 -- Words count by BM25 (`text_score` in `streams/chunks/scoring.py`). How often a chunk has a word is read from its `ts_rank`, the
@@ -15,13 +16,9 @@
 -- language of the question ($4, null: English) leaves out is no word in any.
 -- name: words_asked
 WITH languages AS MATERIALIZED (
-    SELECT 'english'::regconfig AS configuration
+    SELECT configuration FROM search_configurations($1::text, $3::text[]) AS configuration
     UNION
     SELECT search_configuration($4::text)
-    UNION
-    SELECT search_configuration(l.language) FROM unnest($3::text[]) AS l (language)
-    WHERE EXISTS (SELECT FROM chunks AS c WHERE c.ns = $1::text AND c.language = l.language)
-       OR EXISTS (SELECT FROM former_chunks AS c WHERE c.ns = $1 AND c.language = l.language)
 ), asked AS (
     SELECT w.lexeme AS word, array_agg(DISTINCT p.place) AS places
     FROM languages AS l
@@ -39,6 +36,23 @@ SELECT a.word, a.places, coalesce(sum(c.chunks), 0)::bigint AS chunks, coalesce(
 FROM asked AS a
 LEFT JOIN chunk_words AS c ON c.ns = $1::text AND c.word = a.word COLLATE "C"
 GROUP BY a.word, a.places
+
+-- A tsquery of chunks that have each of these phrases ($2) and none of these words and phrases ($3), in any of the languages of a
+-- namespace ($4, as above); null: they have no words.
+-- name: words_required
+SELECT string_agg(CASE WHEN p.is_required THEN p.query ELSE '!( ' || p.query || ' )' END, ' & ') AS query
+FROM (
+    SELECT a.place, a.is_required, '( ' || string_agg(DISTINCT q.query, ' | ') || ' )' AS query
+    FROM (
+        SELECT phrase, place, true AS is_required FROM unnest($2::text[]) WITH ORDINALITY AS r (phrase, place)
+        UNION ALL
+        SELECT phrase, -place, false FROM unnest($3::text[]) WITH ORDINALITY AS e (phrase, place)
+    ) AS a
+    CROSS JOIN search_configurations($1::text, $4::text[]) AS l (configuration)
+    CROSS JOIN LATERAL (SELECT phraseto_tsquery(l.configuration, chunk_search_text(a.phrase))::text AS query) AS q
+    WHERE q.query <> ''
+    GROUP BY a.place, a.is_required
+) AS p
 
 -- Names of a question as a whole ($2), as the languages of a namespace ($4, as above) reduce their parts: a tsquery of chunks that have
 -- the parts beside each other, the parts, how many chunks with all parts were read ($3 at most), and how many of these have the whole. A
@@ -70,7 +84,7 @@ CROSS JOIN LATERAL (
 
 -- Whose vectors a namespace has in this snapshot (null: it is gone), whether they stand beside its chunks, and whether with an index.
 -- How many chunks are older than what is found ($5, null: any), counted up to $6: in the order of their age, or all chunks would be
--- looked at to find that few are. $7: whose texts, as in a search. How many have no vector, counted up to $6. And how many there are to be compared: of a whole namespace the
+-- looked at to find that few are. $7: whose texts, $8: what they must have, as in a search. How many have no vector, counted up to $6. And how many there are to be compared: of a whole namespace the
 -- sum is kept, of less up to $4.
 -- name: count_chunks
 SELECT n.embedding_model, n.vectors_beside IS TRUE AS vectors_beside,
@@ -100,12 +114,13 @@ SELECT n.embedding_model, n.vectors_beside IS TRUE AS vectors_beside,
           AND (embedding IS NULL OR embedding_stale) AND embedding IS NULL
         LIMIT $6
     ) AS without
-) AS without_vector, CASE WHEN $2 IS NULL AND $3 IS NULL
+) AS without_vector, CASE WHEN $2 IS NULL AND $3 IS NULL AND $8::text IS NULL
     THEN (SELECT coalesce(sum(chunks), 0)::bigint FROM chunk_words WHERE ns = $1 AND word = '' COLLATE "C")
     ELSE (
         SELECT count(*) FROM (
             SELECT FROM chunks
             WHERE ns = $1 AND NOT to_delete AND ($2 IS NULL OR slot = $2) AND ($3 IS NULL OR source_id = ANY ($3))
+              AND ($8 IS NULL OR words @@ $8::tsquery)
             LIMIT $4
         ) AS found
     ) END AS compared
@@ -124,6 +139,7 @@ WITH visible AS NOT MATERIALIZED (
       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
       AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13)
       AND ($21::timestamptz IS NULL OR coalesce(content_since, created_at) <= $21)
+      AND ($22::text IS NULL OR words @@ $22::text::tsquery) AND chunk_has(title, content, $23::text[], $24::text[])
 )
 
 -- The same where neither words nor filters are asked for: a plan for all parameters tests each of them for each chunk.
@@ -160,6 +176,7 @@ WITH visible AS NOT MATERIALIZED (
       AND ($6::timestamptz IS NULL OR coalesce(c.published_at, c.created_at) >= $6)
       AND ($13::timestamptz IS NULL OR coalesce(c.published_at, c.created_at) <= $13)
       AND ($21::timestamptz IS NULL OR coalesce(c.content_since, c.created_at) <= $21)
+      AND ($22::text IS NULL OR c.words @@ $22::text::tsquery) AND chunk_has(c.title, c.content, $23::text[], $24::text[])
 )
 
 -- The same of a namespace with the index of what stands beside: all vectors of its model do. The name of the model stands in the
@@ -178,6 +195,7 @@ WITH visible AS NOT MATERIALIZED (
       AND ($6::timestamptz IS NULL OR coalesce(c.published_at, c.created_at) >= $6)
       AND ($13::timestamptz IS NULL OR coalesce(c.published_at, c.created_at) <= $13)
       AND ($21::timestamptz IS NULL OR coalesce(c.content_since, c.created_at) <= $21)
+      AND ($22::text IS NULL OR c.words @@ $22::text::tsquery) AND chunk_has(c.title, c.content, $23::text[], $24::text[])
 )
 
 -- The same of texts that were replaced or taken out since: those that were found at a time, of each chunk one at most. Of vectors only
@@ -196,6 +214,7 @@ WITH visible AS NOT MATERIALIZED (
       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
       AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13)
       AND content_since <= $21::timestamptz AND valid_until > $21
+      AND ($22::text IS NULL OR words @@ $22::text::tsquery) AND chunk_has(title, content, $23::text[], $24::text[])
 )
 
 -- All of them.
@@ -206,24 +225,24 @@ WITH visible AS NOT MATERIALIZED (
     SELECT NULL::float8 AS near_cosine, NULL::timestamptz AS recent_base
 )
 
--- $23 of the nearest by the index of the namespace. The length of the namespace's vectors stands for 384.
+-- $26 of the nearest by the index of the namespace. The length of the namespace's vectors stands for 384.
 -- name: near_candidates
 , nearest AS MATERIALIZED (
     SELECT place, slot, source_id, chunk_no, base, cosine, words, octets
     FROM visible
     WHERE embedding IS NOT NULL AND $2::vector IS NOT NULL
     ORDER BY l2_normalize(embedding)::halfvec(384) <#> (SELECT l2_normalize($2::vector)::halfvec(384))
-    LIMIT $23
+    LIMIT $26
 )
 
 -- And, where no words are asked for, of the most recent those that can be among the best: what is not among the nearest is less near than
 -- they are, so it must be young enough to score as much as the last of the best that are. `recent_base`: all that are not looked at are
--- older (null: there are none). Up to $24, which are enough for most searches. What bounds the rest is computed once more, and exactly, by
+-- older (null: there are none). Up to $27, which are enough for most searches. What bounds the rest is computed once more, and exactly, by
 -- who asks. 2^-9 is what the half precision of the index may be off.
 -- name: candidates_without_words
 , bounded AS MATERIALIZED (
     SELECT n.near_cosine,
-           CASE WHEN $20::int IS NOT NULL OR l.found < $22 OR l.room <= 0 THEN '-infinity'
+           CASE WHEN $20::int IS NOT NULL OR l.found < $25 OR l.room <= 0 THEN '-infinity'
                 WHEN l.room >= $10 THEN $8::timestamptz
                 ELSE $8::timestamptz - make_interval(secs => least(1e11, 1 + 86400 * $11::float8 * ln($10 / l.room) / ln(2))) END
                AS young_base
@@ -233,25 +252,25 @@ WITH visible AS NOT MATERIALIZED (
         FROM (SELECT CASE WHEN base < $7::timestamptz THEN 0
                      ELSE $9 * (1 - $12::float8) * cosine
                           + $10::float8 * power(0.5, least(1000, date_part('epoch', greatest($8 - base, '0')) / 86400 / $11)) END AS final
-              FROM nearest ORDER BY 1 DESC LIMIT $22) AS best_near
+              FROM nearest ORDER BY 1 DESC LIMIT $25) AS best_near
     ) AS l
 ), recent AS MATERIALIZED (
     SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible
-    WHERE base >= (SELECT young_base FROM bounded) ORDER BY base DESC LIMIT $24
+    WHERE base >= (SELECT young_base FROM bounded) ORDER BY base DESC LIMIT $27
 ), looked AS (
-    SELECT b.near_cosine, CASE WHEN r.count = $24 THEN r.base ELSE nullif(b.young_base, '-infinity') END AS recent_base
+    SELECT b.near_cosine, CASE WHEN r.count = $27 THEN r.base ELSE nullif(b.young_base, '-infinity') END AS recent_base
     FROM bounded AS b, (SELECT count(*) AS count, min(base) AS base FROM recent) AS r
 ), candidates AS (
     SELECT * FROM nearest UNION ALL SELECT * FROM recent
 )
 
--- And where words are, $24 of the most recent, and of those with words up to $25 that have all words ($26), and as many that have one of
--- the rare ones ($27).
+-- And where words are, $27 of the most recent, and of those with words up to $28 that have all words ($29), and as many that have one of
+-- the rare ones ($30).
 -- name: candidates_with_words
 , recent AS MATERIALIZED (
-    SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible ORDER BY base DESC LIMIT $24
+    SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible ORDER BY base DESC LIMIT $27
 ), looked AS (
-    SELECT n.near_cosine, CASE WHEN r.count = $24 THEN r.base END AS recent_base
+    SELECT n.near_cosine, CASE WHEN r.count = $27 THEN r.base END AS recent_base
     FROM (SELECT min(cosine) AS near_cosine FROM nearest) AS n, (SELECT count(*) AS count, min(base) AS base FROM recent) AS r
 ), candidates AS (
     SELECT DISTINCT ON (place) * FROM (
@@ -260,10 +279,10 @@ WITH visible AS NOT MATERIALIZED (
         SELECT * FROM recent
         UNION ALL
         (SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible
-         WHERE all_words @@ $26::text::tsquery LIMIT $25)
+         WHERE all_words @@ $29::text::tsquery LIMIT $28)
         UNION ALL
         (SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible
-         WHERE all_words @@ $27::text::tsquery LIMIT $25)
+         WHERE all_words @@ $30::text::tsquery LIMIT $28)
     ) AS looked_at
 )
 
@@ -276,7 +295,7 @@ WITH visible AS NOT MATERIALIZED (
                      + $10::float8 * power(0.5, least(1000, date_part('epoch', greatest($8::timestamptz - base, '0'))
                                                             / 86400 / $11::float8)) END AS final
     FROM candidates
-    WHERE num_nulls($1::text, $4::text, $5::text[], $13::timestamptz, $21::timestamptz) >= 0 AND $3::text IS NULL AND $14::text[] IS NULL AND $15::float8[] IS NULL AND $16::float8 IS NULL AND $17::float8 IS NULL
+    WHERE num_nulls($1::text, $4::text, $5::text[], $13::timestamptz, $21::timestamptz, $22::text, $23::text[], $24::text[]) >= 0 AND $3::text IS NULL AND $14::text[] IS NULL AND $15::float8[] IS NULL AND $16::float8 IS NULL AND $17::float8 IS NULL
       AND $18::float8[] IS NULL AND $19::int[] IS NULL
 )
 
@@ -305,10 +324,10 @@ WITH visible AS NOT MATERIALIZED (
     SELECT DISTINCT ON (final, base, slot COLLATE "C", source_id COLLATE "C", chunk_no) * FROM (
         SELECT * FROM scored WHERE $1::text IS NOT NULL AND $20::int IS NULL
         ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
-        LIMIT 2 * $22
+        LIMIT 2 * $25
     ) AS twice
     ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
-    LIMIT $22
+    LIMIT $25
 )
 
 -- The same, where only some of each source are asked for.
@@ -320,7 +339,7 @@ WITH visible AS NOT MATERIALIZED (
     ) AS by_source
     WHERE $1::text IS NOT NULL AND place_in_source <= $20
     ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
-    LIMIT $22
+    LIMIT $25
 )
 
 -- name: whole_chunks

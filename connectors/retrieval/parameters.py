@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from highwater.connectors.retrieval.words import RANKS, AskedWords
 from highwater.streams.checks import TS_MS_MIN
+from highwater.streams.chunks.asked_text import AskedText, is_word, pattern_of
 from highwater.streams.chunks.passports import Passport, TtlMode
 from highwater.streams.chunks.scoring import youngest_past_ttl_ms
 from highwater.streams.clock import to_datetime
@@ -40,6 +41,9 @@ class Parameters(NamedTuple):
     stems: list[int] | None = None
     per_source: int | None = None
     texts_of: datetime | None = None
+    required: str | None = None
+    required_patterns: list[str] | None = None
+    excluded_patterns: list[str] | None = None
 
     def weighing(self, words: AskedWords, share: float) -> Parameters:
         """Return the same with words, and their share of a similarity."""
@@ -53,6 +57,12 @@ class Parameters(NamedTuple):
             ranks=RANKS,
             stems=words.stems,
         )
+
+    def requiring(self, asked: AskedText, words: str | None) -> Parameters:
+        """Return the same for texts with what a question requires and without what it excludes. `words`: a tsquery of both."""
+        required = [pattern_of(one) for one in asked.required]
+        excluded = [pattern_of(one) for one in asked.excluded if not is_word(one)]
+        return self._replace(required=words, required_patterns=required or None, excluded_patterns=excluded or None)
 
 
 class Scoring(NamedTuple):

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import asyncpg
 import numpy as np
 
+from highwater.connectors.models.local_model import is_local_basis
 from highwater.connectors.postgres import vectors
 from highwater.connectors.postgres.pool import Connection, Row, one_row, snapshot_with
 from highwater.connectors.retrieval.parameters import Parameters, Scoring, parameters_of
@@ -31,11 +32,13 @@ from highwater.connectors.retrieval.search_statements import (
     where_of,
 )
 from highwater.connectors.retrieval.statements import QUERIES
-from highwater.connectors.retrieval.words import AskedWords, words_of
+from highwater.connectors.retrieval.words import AskedWords, words_of, words_required
 from highwater.schemas.errors import HighwaterError
+from highwater.streams.chunks.asked_text import AskedText
 from highwater.streams.chunks.passports import PASSPORT_KEYS, Passport
 from highwater.streams.chunks.scoring import (
     NAMED_TEXT_SHARE,
+    UNREAD_TEXT_SHARE,
     Mode,
     age_days,
     final_score,
@@ -44,6 +47,7 @@ from highwater.streams.chunks.scoring import (
     time_decay,
 )
 from highwater.streams.clock import to_ms
+from highwater.streams.models.wordpiece import is_read
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
@@ -117,7 +121,7 @@ async def search(
     namespace: Row,
     *,
     q_vector: bytes | None,
-    words: str | None,
+    words: str | AskedText | None,
     limit: int,
     as_of_ms: int,
     slot: str | None = None,
@@ -135,7 +139,8 @@ async def search(
         pool: connections.
         namespace: its row of `chunk_namespaces`.
         q_vector: little-endian float32, of the model of the namespace's vectors; None, or zeros: nothing is compared.
-        words: the search text; it counts in hybrid mode, and whenever there is no vector to compare.
+        words: the search text; it counts in hybrid mode, and whenever there is no vector to compare. With what it requires or
+            excludes, in every mode.
         limit: 1 to `RESULTS_MAX`.
         as_of_ms: the time for computing ages.
         slot: only chunks of this slot.
@@ -159,19 +164,23 @@ async def search(
     asked, cold_before = parameters_of(
         namespace["ns"], vector, scoring, **filters, per_source=per_source, texts_of_ms=texts_of_ms
     )
-    is_filtered = texts_of_ms is not None or any(one is not None for one in filters.values())
-    text = words if words and words.strip() else None
+    said = words if isinstance(words, AskedText) else AskedText(words or "")
+    is_of_some = bool(said.required or said.excluded) or any(one is not None for one in filters.values())
+    is_filtered = texts_of_ms is not None or is_of_some
+    text = said.text if said.text.strip() else None
     limit = max(1, min(limit, RESULTS_MAX))
     depths = DEPTHS[Mode.HYBRID if _text_share(asked, text, mode, scoring) else Mode.SEMANTIC]
     plan = plan_mode(is_filtered=is_filtered)
     settings = SETTINGS | {"hnsw.ef_search": str(depths[0].effort), "plan_cache_mode": plan}
     async with snapshot_with(pool, settings) as tx:
         await vectors.enable(tx)
+        if said.required or said.excluded:
+            asked = asked.requiring(said, await words_required(tx, asked.ns, said))
         now = await _state(tx, asked, cold_before)
         if now["embedding_model"] != namespace["embedding_model"]:
             # All vectors of the namespace were switched to another model since its row was read: words are left.
             asked = asked._replace(vector=None)
-        asked, found_words = await _with_words(tx, asked, text, mode, scoring)
+        asked, found_words = await _with_words(tx, asked, text, mode, scoring, namespace["embedding_model"])
         if asked.vector is None and found_words is None and (q_vector is not None or text is not None):
             raise NothingToCompareError
         lacks_vectors = asked.vector is not None and now["without_vector"] > 0
@@ -194,7 +203,8 @@ async def search(
 async def _state(tx: Connection, asked: Parameters, cold_before: datetime | None) -> Row:
     """Return where the vectors of the namespace are in this snapshot, and how many chunks are to be compared or too old."""
     most = (COMPARED_MAX + 1, cold_before, COUNT_MAX)
-    return await one_row(tx, QUERIES["count_chunks"], asked.ns, asked.slot, asked.source_ids, *most, asked.texts_of)
+    of_texts = (asked.texts_of, asked.required)
+    return await one_row(tx, QUERIES["count_chunks"], asked.ns, asked.slot, asked.source_ids, *most, *of_texts)
 
 
 def _text_share(asked: Parameters, text: str | None, mode: Mode, scoring: Scoring) -> float:
@@ -203,10 +213,12 @@ def _text_share(asked: Parameters, text: str | None, mode: Mode, scoring: Scorin
 
 
 async def _with_words(
-    tx: Connection, asked: Parameters, text: str | None, mode: Mode, scoring: Scoring
+    tx: Connection, asked: Parameters, text: str | None, mode: Mode, scoring: Scoring, model: str | None
 ) -> tuple[Parameters, AskedWords | None]:
-    """Return the search with its words, if they count."""
+    """Return the search with its words, if they count; `model`: of the namespace's vectors."""
     share = _text_share(asked, text, mode, scoring)
+    if text and share and is_local_basis(model or "") and not is_read(text):
+        share = max(share, UNREAD_TEXT_SHARE)
     words = await words_of(tx, asked.ns, text, WORDED_MAX, text_share=share) if text and share else None
     if words is None:
         return asked, None

@@ -12,6 +12,7 @@ class Statements(TypedDict):
     """Each is the text of a statement."""
 
     words_asked: str
+    words_required: str
     names_asked: str
     count_chunks: str
     visible_chunks: str

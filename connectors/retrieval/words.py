@@ -2,8 +2,8 @@
 
 A name with punctuation and a number inside (2.11.0, 2024-05-01, KIP-500) is stored as its parts. In a question it counts
 as one word more, which a chunk has if it has the parts beside each other: else 2.11.2 would be as good as 2.11.0, and
-every date of May as good as the first. Names of plain words (os.path, low-level) do not: their parts say what they are
-about (docs/benchmarks/search.md).
+every date of May as good as the first. So does a path (/etc/ssl/certs). Names of plain words (os.path, low-level) do not: their
+parts say what they are about (docs/benchmarks/search.md).
 
 In a namespace with texts in several languages a word has a stem in each, and a chunk has the word by any of them.
 
@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from highwater.connectors.postgres.pool import Connection, Row
 from highwater.connectors.retrieval.statements import QUERIES
+from highwater.streams.chunks.asked_text import AskedText, is_word
 from highwater.streams.chunks.scoring import LENGTH_SHARE, saturation_of, word_weights
 from highwater.streams.languages import languages_asked, text_language
 
@@ -30,6 +31,8 @@ _NAMES_MAX, _NAME_PARTS_MAX, _NAME_CHARACTERS_MAX = 8, 8, 64
 _NAME = re.compile(r"(?<![^\W_])[^\W_]+(?:[._/:@#+-]{1,2}[^\W_]+)+")
 _PART = re.compile(r"[^\W_]+")
 _NUMBER = re.compile(r"\d")
+# A path from the root or from a folder of a user: two files of one name differ in it alone.
+_PATH = re.compile(r"(?<![^\s\"'(`])~?/[^\W_][\w.-]*(?:/[\w.-]*[^\W_])+")
 # Chunks that have all parts of a name are read up to this number to count those that have the whole: some 2 us each. If
 # there are more, the rarest part is an upper bound.
 _NAMED_READ_MAX = 2_000
@@ -155,15 +158,25 @@ def _words_in(rows: Sequence[Row]) -> dict[str, _Word]:
     return found
 
 
+async def words_required(tx: Connection, ns: str, asked: AskedText) -> str | None:
+    """Return a tsquery of the chunks that have the words of what a question requires beside each other, and no word that it
+    excludes; None if there are no such words.
+    """
+    words = [one for one in asked.excluded if is_word(one)]
+    given = (list(asked.required), words, languages_asked(asked.text))
+    query: str | None = await tx.fetchval(QUERIES["words_required"], ns, *given)
+    return query
+
+
 def names_in(question: str) -> list[str]:
-    """Return the words of a question that have several parts, and a number in one, in order, each once."""
-    return [name for name in dict.fromkeys(_NAME.findall(question)) if _is_name(name)][:_NAMES_MAX]
+    """Return the words of a question that have several parts, and a number in one, in order, each once; and paths."""
+    paths = [path.lstrip("~/") for path in _PATH.findall(question)]
+    names = [name for name in _NAME.findall(question) if _NUMBER.search(name) or name in paths]
+    return [name for name in dict.fromkeys(names) if _is_name(name)][:_NAMES_MAX]
 
 
 def _is_name(name: str) -> bool:
-    if len(name) > _NAME_CHARACTERS_MAX or len(_PART.findall(name)) > _NAME_PARTS_MAX:
-        return False
-    return _NUMBER.search(name) is not None
+    return len(name) <= _NAME_CHARACTERS_MAX and len(_PART.findall(name)) <= _NAME_PARTS_MAX
 
 
 def _counts_of_names(rows: Sequence[Row], counts: Mapping[str, int]) -> dict[str, int]:

@@ -19,6 +19,9 @@ TEXT_SHARE = 0.3
 # give all versions of one thing almost the same vector. With the usual share 0.48 of sixty versions of D-Bus were first
 # in a search for "dbus 1.14.8", with this one 0.77, as by words alone (docs/benchmarks/search.md).
 NAMED_TEXT_SHARE = 0.5
+# The least share for a question that the local model does not read: its vectors say which letters two texts share. Chosen on the
+# even questions of the Russian set; with the usual share a search found less than by words alone (docs/benchmarks/search.md).
+UNREAD_TEXT_SHARE = 0.85
 # The share when chunks and insights are compared for an answer. Insights are short: a word occurs in their text or not.
 ANSWER_TEXT_SHARE = 0.4
 # BM25 (Robertson and Zaragoza 2009): a word that occurs k1 times in a chunk of mean length has half of its maximum

@@ -27,6 +27,21 @@ RETURN CASE language
     ELSE 'pg_catalog.english'::regconfig
 END;
 
+-- Whether a chunk has each of these regular expressions, in any case, and none of those. Null: nothing is asked.
+CREATE FUNCTION chunk_has(title text, content text, required text[], excluded text[]) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE COST 100
+RETURN (required IS NULL OR coalesce(title || E'\n', '') || content ~* ALL (required))
+       AND (excluded IS NULL OR NOT coalesce(title || E'\n', '') || content ~* ANY (excluded));
+
+-- In which of these languages a namespace has texts, now or formerly; English always.
+CREATE FUNCTION search_configurations(of_ns text, languages text[]) RETURNS SETOF regconfig LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT 'pg_catalog.english'::regconfig
+    UNION
+    SELECT search_configuration(l.language) FROM unnest(languages) AS l (language)
+    WHERE EXISTS (SELECT FROM chunks AS c WHERE c.ns = of_ns AND c.language = l.language)
+       OR EXISTS (SELECT FROM former_chunks AS c WHERE c.ns = of_ns AND c.language = l.language)
+$$;
+
 -- The words of a chunk. Computed by a trigger from here on: the expression of a generated column cannot be changed without
 -- writing the table anew. Values that are there are kept, and the last release's rows get theirs too.
 CREATE FUNCTION chunk_text_words(language text, title text, content text) RETURNS tsvector LANGUAGE sql IMMUTABLE PARALLEL SAFE

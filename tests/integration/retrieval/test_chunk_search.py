@@ -12,6 +12,7 @@ from highwater.connectors.retrieval import search as chunk_search
 from highwater.connectors.retrieval.results import SearchResults
 from highwater.connectors.retrieval.search import Depth, NothingToCompareError, WrongVectorError, search
 from highwater.connectors.retrieval.statements import QUERIES
+from highwater.streams.chunks.asked_text import asked_text
 from highwater.streams.chunks.scoring import FUSED_SATURATION, TEXT_SHARE, Mode, text_score, word_weights
 from highwater.streams.clock import ProductClock, to_datetime
 from tests.integration.chunks.chunk_rows import DAY_MS, NOW_MS, Rows
@@ -281,6 +282,7 @@ NAMED = (
     ("which host is 192.168.0.10", "The host is at 192.168.0.10", "The host is at 192.168.10.0"),
     ("released on 2024-05-01", "It was released on 2024-05-01", "It was released on 2024-01-05"),
     ("see section 7.2.1", "The rules of section 7.2.1", "The rules of section 7.1.2"),
+    ("what is in /etc/ssl/certs", "Certificates are in /etc/ssl/certs", "The certs of ssl are in /var, not in /etc"),
     ("KIP-500", "A quorum is the subject of KIP-500", "A quorum is the subject of KIP 101, 500 votes"),
 )
 
@@ -302,6 +304,46 @@ async def test_what_is_named_as_a_whole_comes_first(rows: Rows, monkeypatch: pyt
     for words in ("changes 9.8", "release 3-the"):
         told, apart = await found(rows, words=words), await found(rows, words=words.replace(".", " ").replace("-", " "))
         assert [one.text_score for one in told.results] == [one.text_score for one in apart.results]
+
+
+@pytest.mark.parametrize("compared_max", [chunk_search.COMPARED_MAX, 2])
+async def test_what_a_question_requires_and_excludes(rows: Rows, monkeypatch: pytest.MonkeyPatch, compared_max: int):
+    """Each result has each phrase, whose words stand beside each other, and nothing that is excluded, in every mode."""
+    monkeypatch.setattr(chunk_search, "COMPARED_MAX", compared_max)
+    await rows.namespace(dimensions=2)
+    texts = [
+        "No such host was found",
+        "The host has no such name",
+        "such a host",
+        "A lock in Redis",
+        "Locks of files",
+        "Else",
+    ]
+    await rows.put("a", texts, vector=[[1.0, 0.0]] * len(texts))
+    await rows.put("b", ["Сертификаты сервера установлены", "Сервер без сертификата"])
+
+    async def numbers(question: str, **asked: Any) -> set[tuple[str, int]]:
+        told = await found(rows, asked.pop("vector", [1.0, 0.0]), words=asked_text(question), **asked)
+        assert told.is_complete
+        return set(ids(told))
+
+    for mode in Mode:
+        assert await numbers('the error "no such host"', mode=mode) == {("a", 0)}
+        assert await numbers('"such host" "no such"', mode=mode) == {("a", 0)}
+        assert await numbers("a lock NOT redis", mode=mode) & {("a", 3), ("a", 4)} == {("a", 4)}
+        assert await numbers('host NOT "no such"', mode=mode, source_ids=["a"]) == {
+            ("a", number) for number in (2, 3, 4, 5)
+        }
+        assert await numbers('"lock" NOT files', mode=mode) == {("a", 3)}
+        assert await numbers('"said nowhere"', mode=mode) == set()
+    assert await numbers('"сертификаты серверА"') == {("b", 0)}
+    assert await numbers("сервер NOT сертификаты", source_ids=["b"]) == set()
+    assert await numbers("NOT host", vector=None, source_ids=["a"]) == {("a", 3), ("a", 4), ("a", 5)}
+    assert await numbers('"of the"') == set()  # words of grammar too
+    gone = "UPDATE chunks SET content = 'gone', content_hash = 'x', updated_at = $1 WHERE source_id = 'a'"
+    await rows.pool.execute(gone, to_datetime(NOW_MS + 1))
+    assert await numbers('"no such host"') == set()
+    assert await numbers('"no such host"', texts_of_ms=NOW_MS) == {("a", 0)}
 
 
 async def test_the_share_of_words_is_the_namespaces(rows: Rows):
@@ -396,7 +438,7 @@ async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.Monke
         plans.append("\n".join(row[0] for row in told))
         most = (chunk_search.COMPARED_MAX + 1, asked.oldest, chunk_search.COUNT_MAX)
         counts = await tx.fetch(
-            f"EXPLAIN {QUERIES['count_chunks']}", asked.ns, asked.slot, asked.source_ids, *most, None
+            f"EXPLAIN {QUERIES['count_chunks']}", asked.ns, asked.slot, asked.source_ids, *most, None, None
         )
         plans.append("\n".join(row[0] for row in counts))
         return SearchResults((), is_complete=False, is_exact=False)

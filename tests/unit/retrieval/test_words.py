@@ -49,6 +49,7 @@ def test_as_few_more_words_as_settle_a_search(bound: float, more_max: int, rare:
         ("python3.11 or conf_2? python3.11! os.path.join, max_poll_records", ["python3.11", "conf_2"]),
         ("A sentence ends. Another -- with dashes -- e.g. this: C++, 5, (x).", []),
         ("a low-level read/write of x86-64 and ISO-8859-1, at 10:30 a.m.", ["x86-64", "ISO-8859-1", "10:30"]),
+        ("where is /etc/ssl/certs, `~/.ssh/config` or (/usr/lib)? and/or, https://a/b", ["etc/ssl/certs", "usr/lib"]),
         ("/".join("abcdefgh1") + " " + "1-" * 40 + "y", []),
     ],
 )
