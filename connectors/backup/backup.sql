@@ -4,7 +4,8 @@
 -- name: backup_moment
 SELECT 1
 
--- Tables in an order in which each comes after those that it refers to, with the columns that are stored (generated ones are not).
+-- Tables in an order in which each comes after those that it refers to, with the columns that are stored: not those that are
+-- generated, nor those that a trigger computes whenever a row is written (their comment says "computed").
 -- name: backup_tables
 WITH RECURSIVE own AS (
     SELECT c.oid, c.relname FROM pg_class AS c
@@ -19,7 +20,8 @@ WITH RECURSIVE own AS (
 )
 SELECT o.relname AS name, max(l.level) AS level,
        (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute AS a
-        WHERE a.attrelid = o.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '') AS columns
+        WHERE a.attrelid = o.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+          AND col_description(o.oid, a.attnum) IS DISTINCT FROM 'computed') AS columns
 FROM own AS o JOIN levels AS l USING (oid) GROUP BY o.oid, o.relname ORDER BY max(l.level), o.relname
 
 -- name: backup_sequences

@@ -24,7 +24,7 @@ LATER = sorted(set(known_migrations()) - set(RELEASE["migrations"]))
 # store.
 _EXPANDS = re.compile(
     r"CREATE (TABLE|INDEX|UNIQUE INDEX|SEQUENCE|VIEW|FUNCTION|EXTENSION|(CONSTRAINT )?TRIGGER)|INSERT INTO|UPDATE|DELETE FROM|"
-    r"DROP INDEX|SET LOCAL",
+    r"DROP INDEX|SET LOCAL|COMMENT ON",
 )
 # Parts that 0.1.0 leaves unused: only releases before it needed them.
 _UNUSED = ("DROP TRIGGER usage_of_older_workers ON jobs", "DROP FUNCTION count_usage_of_older_worker()")

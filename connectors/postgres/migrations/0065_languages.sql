@@ -61,6 +61,9 @@ FOR EACH ROW EXECUTE FUNCTION set_chunk_words();
 CREATE TRIGGER former_chunk_words_of_text BEFORE INSERT OR UPDATE OF title, content, language ON former_chunks
 FOR EACH ROW EXECUTE FUNCTION set_chunk_words();
 
+COMMENT ON COLUMN chunks.words IS 'computed';
+COMMENT ON COLUMN former_chunks.words IS 'computed';
+
 -- A former text keeps its language; the rest is as in 0041.
 CREATE OR REPLACE FUNCTION keep_former_chunk() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
