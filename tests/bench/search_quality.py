@@ -331,7 +331,7 @@ async def _systems(
             await vectors.enable(tx)
             rows = await tx.fetch(
                 "SELECT chunk_no FROM chunks WHERE ns = $1 ORDER BY embedding <=> $2, chunk_no LIMIT $3",
-                made.name, asked[number], LIMIT,
+                made.name, asked[number], LIMIT, timeout=BUILD_SECONDS_MAX,
             )  # fmt: skip
         return [row["chunk_no"] for row in rows]
 
@@ -339,14 +339,15 @@ async def _systems(
         rows = await pool.fetch(
             "WITH asked AS (SELECT replace(plainto_tsquery($3::text::regconfig, $1)::text, ' & ', ' | ')::tsquery AS q) "
             "SELECT chunk_no FROM asked, plain WHERE words @@ q ORDER BY ts_rank(words, q) DESC, chunk_no LIMIT $2",
-            made.questions[number], LIMIT, made.language,
+            made.questions[number], LIMIT, made.language, timeout=BUILD_SECONDS_MAX,
         )  # fmt: skip
         return [row["chunk_no"] for row in rows]
 
     await pool.execute("DROP TABLE IF EXISTS plain")
     await pool.execute(
         "CREATE TABLE plain AS SELECT chunk_no, "
-        f"to_tsvector('{made.language}', coalesce(title, '') || ' ' || content) AS words FROM chunks WHERE ns = '{made.name}'"
+        f"to_tsvector('{made.language}', coalesce(title, '') || ' ' || content) AS words FROM chunks WHERE ns = '{made.name}'",
+        timeout=BUILD_SECONDS_MAX,
     )
     whole = [f"{title} {text}" for title, text in zip(made.titles, made.contents, strict=True)]
     by_words = _bm25s(whole, made.language)
@@ -399,8 +400,9 @@ def main() -> None:
     parser.add_argument("--rerank", action="store_true")
     parser.add_argument("--json", action="store_true")
     given: Any = parser.parse_args()
-    figures = run(with_reranker=given.rerank, chosen=given.sets)
-    print("\n".join(json.dumps(one) for one in figures) if given.json else table(figures))
+    for name in given.sets:
+        figures = run(with_reranker=given.rerank, chosen=[name])
+        print("\n".join(json.dumps(one) for one in figures) if given.json else f"{table(figures)}\n", flush=True)
 
 
 if __name__ == "__main__":
