@@ -129,6 +129,18 @@ def texts() -> tuple[Text, ...]:
 @cache
 def pairs() -> tuple[Pair, ...]:
     """`PAIRS` docstrings taken apart, the same each time; no summary is another's."""
+    return _pairs()[:PAIRS]
+
+
+@cache
+def standard_pairs() -> tuple[Pair, ...]:
+    """The docstrings of the standard library that are not among `pairs`, up to as many."""
+    found = (pair for pair in _pairs()[PAIRS:] if pair.name.partition(".")[0] not in PACKAGES)
+    return tuple(found)[:PAIRS]
+
+
+@cache
+def _pairs() -> tuple[Pair, ...]:
     by_summary: dict[str, Pair | None] = {}
     for parts in docstrings().values():
         for name, text in parts:
@@ -137,4 +149,4 @@ def pairs() -> tuple[Pair, ...]:
             if len(summary.split()) >= _SUMMARY_WORDS_MIN and len(rest) >= _REST_LETTERS_MIN:
                 by_summary[summary] = None if summary in by_summary else Pair(name, summary, rest)
     single = [pair for pair in by_summary.values() if pair is not None]
-    return tuple(sorted(single, key=lambda pair: hashlib.sha256(pair.name.encode()).digest())[:PAIRS])
+    return tuple(sorted(single, key=lambda pair: hashlib.sha256(pair.name.encode()).digest()))
