@@ -33,7 +33,8 @@ für gegen habe haben hat hatte hatten hier hinter ich ihm ihn ihnen ihr ihre ih
 jedem jeden jeder jedes jedoch falls jene kann kannst kein keine keinem keinen keiner können könnte könnten konnte konnten
 man mehr mein meine mich mir mit muss müssen nach nicht nichts noch nun nur ob oder ohne sehr sein seine seinem seinen
 seiner seit sich sie sind so solche soll sollte sollten sondern sonst über um und uns unser unsere unter vom von vor wann
-war waren warum was weder weil weiter welche welchem welchen welcher welches wenn wer werde werden weshalb wie wieder wieso
+war waren warum was wodurch wofür womit worauf worin wozu weder weil weiter welche welchem welchen welcher welches wenn wer
+werde werden weshalb wie wieder wieso
 will wir wird wirst wo woher wohin wollen wurde wurden würde zu zum zur zwar zwischen
 """,
     "fr": """

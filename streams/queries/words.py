@@ -147,8 +147,8 @@ _ASKING = frozenset(
     """answer change changed changes commit commits days describe discuss discussed explain find happen happened happening
     information insight insights kind many mention mentioned mentions month months previous question questions remember said show
     summarise summarize talk talked times way week weeks work working works year years
-    bedeutet befindet geschehen geschieht gibt heisst heißt lange oft passiert
-    давно долго значит называется находится означает происходит произошло часто""".split()  # noqa: SIM905 prose reads better
+    bedeutet befindet finde finden geschehen geschieht gibt heisst heißt lange oft passiert
+    давно долго значит называется находится означает происходит произошло узнать часто""".split()  # noqa: SIM905 prose reads better
 )
 MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
