@@ -22,6 +22,26 @@ msgstr "{names} kaj {last}"
 """
 
 
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (0, "0 пространств имён"),
+        (1, "1 пространство имён"),
+        (2, "2 пространства имён"),
+        (5, "5 пространств имён"),
+        (11, "11 пространств имён"),
+        (12, "12 пространств имён"),
+        (21, "21 пространство имён"),
+        (22, "22 пространства имён"),
+        (111, "111 пространств имён"),
+        (1_104, "1\u00a0104 пространства имён"),
+    ],
+)
+def test_russian_words_agree_with_numbers(number: int, words: str):
+    """With the last digits, not with the size."""
+    assert RUSSIAN.ngettext("{number} namespace", "{number} namespaces", number) == words
+
+
 def test_numbers_dates_and_lists():
     """As a reader of the language writes them."""
     at = datetime(2026, 5, 3, 9, 5)  # noqa: DTZ001 - a time of day as it is shown
@@ -52,7 +72,7 @@ def test_each_language_has_all_months_and_days(language: str):
 
 def test_values_are_not_messages():
     """Braces in a value stay as they are."""
-    assert ENGLISH.listed(["{x}", "{y}"]) == "{x} and {y}"
+    assert ENGLISH.gettext("No source names {names}.", names="{last}") == "No source names {last}."
     assert RUSSIAN.listed(["{x}", "{y}"]) == "{x} и {y}"
 
 
