@@ -23,17 +23,17 @@ from highwater.api.jobs import routes_blobs as blobs
 from highwater.api.queries import routes as queries
 from highwater.api.readers import feed_pages, making_pages, shared
 from highwater.api.readers.feed_pages import feed_address
-from highwater.api.readers.frame import note, segment, sentence, text
-from highwater.api.readers.inside import Answer, Visit
-from highwater.api.readers.pages import form, number, page, positions_seen
+from highwater.api.readers.frame import note, refusal, segment, text
+from highwater.api.readers.inside import Visit
+from highwater.api.readers.pages import COOKIE_SECONDS, form, number, page, positions_seen
 from highwater.api.readers.parts import Part, serve_part, show
 from highwater.streams.checks import is_uuid
+from highwater.streams.languages import ENGLISH
+from highwater.streams.messages import Messages
 
 _PATH = "/read/feed"
 # A reader of a feed opens another page of it, or returns to it, within this time; later it is another visit.
 VISIT_SECONDS = 1_800
-# The maximum for which browsers keep a cookie.
-SEEN_SECONDS = 400 * 86_400
 _SEE_OTHER = 303
 _VERSION_DIGITS_MAX = 18
 
@@ -69,24 +69,29 @@ async def feed(visit: Visit) -> Response:
     """Show all clusters by theme, with the new parts marked, and the form of a question."""
     user = visit.user
     if user is None:
-        return page(visit, "Feed", f"<h1>Feed</h1>{note('Whose feed do you want to read?')}{feed_pages.who()}")
+        title, asked = visit.messages.gettext("Feed"), note(visit.messages.gettext("Whose feed do you want to read?"))
+        return page(visit, title, f"<h1>{title}</h1>{asked}{feed_pages.who(visit.messages)}")
     deck = feed_address(_named(visit), path=f"{_PATH}/deck") if _may_make_decks(visit) else None
     last = _last_version(visit.request, user)
 
-    def shown_feed(document: Mapping[str, Any]) -> str:
-        return feed_pages.feed(document, since=_baseline(document, last), deck=deck)
+    def shown_feed(document: Mapping[str, Any], messages: Messages) -> str:
+        return feed_pages.feed(document, messages, since=_baseline(document, last), deck=deck)
+
+    def shown_part(document: Mapping[str, Any], messages: Messages) -> str:
+        return feed_pages.feed(document, messages, deck=deck)
 
     address, source = feed_address(_named(visit), part="1"), _source(user)
     keys = (f"feed:{user}", f"clusters:{user}")
     if "part" in visit.request.query_params:
-        return await serve_part(visit, Part(address, source, lambda one: feed_pages.feed(one, deck=deck), keys))
+        return await serve_part(visit, Part(address, source, shown_part, keys))
     shown, pending = await asyncio.gather(
         show(visit, Part(address, source, shown_feed, keys)),
         visit.ask("GET", f"/api/users/{segment(user)}/pending"),
     )
     delayed = pending.document.get("delayed") if pending.status == 200 else None
-    late = note(f"Rebuilds are delayed: {delayed['reason']}.") if delayed else ""
-    title = "Your feed" if visit.is_bound else f"Feed of {user}"
+    late = _late(delayed["reason"], visit.messages) if delayed else ""
+    own = visit.messages.gettext("Your feed")
+    title = own if visit.is_bound else visit.messages.gettext("Feed of {user}", user=user)
     ask = _ask_form(visit) if _may_ask(visit) else ""
     since = _baseline(shown.answer.document, last) if shown.answer.status == 200 else None
     wrapped = shown.html if since is None else f'<div data-since="{since}">{shown.html}</div>'
@@ -94,6 +99,11 @@ async def feed(visit: Visit) -> Response:
     if since is not None:
         _remember_visit(visit.request, answer, user, since, shown.answer.document["cluster_version"])
     return answer
+
+
+def _late(reason: str, messages: Messages) -> str:
+    said = f'<span lang="{ENGLISH}">{text(reason)}</span>'
+    return f'<p class="note">{messages.gettext("Rebuilds are delayed: {reason}.", reason=said)}</p>'
 
 
 def _source(user: str) -> str:
@@ -127,7 +137,7 @@ def _baseline(document: Mapping[str, Any], last: int | None) -> int:
 def _remember_visit(request: Request, answer: Response, user: str, since: int, version: int) -> None:
     seen, began = _cookies(user)
     is_secure = request.url.scheme == "https"
-    for name, value, seconds in ((seen, version, SEEN_SECONDS), (began, since, VISIT_SECONDS)):
+    for name, value, seconds in ((seen, version, COOKIE_SECONDS), (began, since, VISIT_SECONDS)):
         answer.set_cookie(
             name, str(value), max_age=seconds, path=_PATH, secure=is_secure, httponly=True, samesite="strict"
         )
@@ -150,11 +160,9 @@ def _id(visit: Visit, name: str) -> str:
 
 
 def _ask_form(visit: Visit, question: str = "") -> str:
-    return feed_pages.ask_form(_named(visit), str(uuid4()), question, has_organization=_has_organization(visit))
-
-
-def _wrong(answer: Answer) -> str:
-    return f'<p class="wrong" role="alert">{text(sentence(answer.detail))}</p>'
+    return feed_pages.ask_form(
+        _named(visit), str(uuid4()), visit.messages, question, has_organization=_has_organization(visit)
+    )
 
 
 def _body(sent: Mapping[str, str], *, is_bound: bool) -> dict[str, Any]:
@@ -175,8 +183,9 @@ async def ask(visit: Visit) -> Response:
     body = {"query": asked, **_body(sent, is_bound=visit.is_bound)}
     answer = await visit.ask("POST", "/api/query", headers=_once(sent), body=body)
     if answer.status != 202:
-        told = f"<h1>Ask a question</h1>{_wrong(answer)}{_ask_form(visit.of_user(sent.get('user')), asked)}"
-        return page(visit, "Ask a question", told, status=answer.status)
+        title = visit.messages.gettext("Ask a question")
+        told = f"<h1>{title}</h1>{refusal(answer.detail)}{_ask_form(visit.of_user(sent.get('user')), asked)}"
+        return page(visit, title, told, status=answer.status)
     document = answer.document
     after = urlencode({"after": ",".join(document["positions"])})
     return RedirectResponse(f"{making_pages.question_address(document['request_id'])}?{after}", _SEE_OTHER)
@@ -190,7 +199,7 @@ async def _followed(
         return await serve_part(visit, part)
     shown = await show(visit, part, after=positions_seen(visit))
     more = await beside() if beside is not None and shown.answer.status == 200 else ""
-    back = '<p><a href="/read/feed">Back to the feed</a></p>'
+    back = f'<p><a href="/read/feed">{visit.messages.gettext("Back to the feed")}</a></p>'
     return page(visit, title, f"<h1>{text(title)}</h1>{shown.html}{more}{back}", status=shown.answer.status)
 
 
@@ -199,7 +208,7 @@ async def question(visit: Visit) -> Response:
     named = _id(visit, "question")
     source = f"/api/query/{segment(named)}/status"
     address = f"{making_pages.question_address(named)}?part=1"
-    return await _followed(visit, "Question", Part(address, source, making_pages.answer))
+    return await _followed(visit, visit.messages.gettext("Question"), Part(address, source, making_pages.answer))
 
 
 # -- a deck
@@ -232,13 +241,16 @@ async def deck_form(visit: Visit) -> Response:
     """Show the form for the subject of a deck of a cluster."""
     user = _required_user(visit)
     item = await _item(visit, user, visit.request.query_params.get("cluster", ""))
-    return page(visit, "Make a deck", _deck_form(visit, item))
+    return _deck_page(visit, item)
 
 
-def _deck_form(visit: Visit, item: Mapping[str, Any], message: str = "") -> str:
-    asked = feed_pages.deck_form(item, _named(visit), str(uuid4()), has_organization=_has_organization(visit))
-    about = note("The deck is made from the summary and the latest insights of this cluster.")
-    return f"<h1>Make a deck: {text(item['title'])}</h1>{message}{about}{asked}"
+def _deck_page(visit: Visit, item: Mapping[str, Any], message: str = "", status: int = 200) -> Response:
+    asked = feed_pages.deck_form(
+        item, _named(visit), str(uuid4()), visit.messages, has_organization=_has_organization(visit)
+    )
+    about = note(visit.messages.gettext("The deck is made from the summary and the latest insights of this cluster."))
+    title = visit.messages.gettext("Make a deck")
+    return page(visit, title, f"<h1>{title}: {text(item['title'])}</h1>{message}{about}{asked}", status=status)
 
 
 async def make_deck(visit: Visit) -> Response:
@@ -252,13 +264,13 @@ async def make_deck(visit: Visit) -> Response:
         "PUT", f"/api/blobs?{urlencode(named)}", content=feed_pages.source_text(item).encode(), kind="text/markdown"
     )
     if stored.status not in (200, 201):
-        return page(visit, "Make a deck", _deck_form(visit, item, _wrong(stored)), status=stored.status)
+        return _deck_page(visit, item, refusal(stored.detail), stored.status)
     args = {"query": sent.get("query", ""), "slides": number(sent.get("slides", ""))}
     args["source_document_ids"] = [stored.document["sha256"]]
     body = {"kind": "generation", "args": args, **who}
     answer = await visit.ask("POST", "/api/jobs", headers=_once(sent), body=body)
     if answer.status != 202:
-        return page(visit, "Make a deck", _deck_form(visit, item, _wrong(answer)), status=answer.status)
+        return _deck_page(visit, item, refusal(answer.detail), answer.status)
     document = answer.document
     after = urlencode({"after": ",".join(document["positions"])})
     return RedirectResponse(f"{making_pages.job_address(document['job_id'])}?{after}", _SEE_OTHER)
@@ -268,11 +280,11 @@ async def job(visit: Visit) -> Response:
     """Show the progress of a deck."""
     named = _id(visit, "job")
     part = Part(f"{making_pages.job_address(named)}?part=1", f"/api/jobs/{segment(named)}", making_pages.job)
-    return await _followed(visit, "Your deck", part)
+    return await _followed(visit, visit.messages.gettext("Your deck"), part)
 
 
 async def deck(visit: Visit) -> Response:
     """Show a deck, and its public links."""
     named = _id(visit, "deck")
     part = Part(f"{making_pages.deck_address(named)}?part=1", f"/api/presentations/{segment(named)}", making_pages.deck)
-    return await _followed(visit, "Deck", part, lambda: shared.links(visit, named))
+    return await _followed(visit, visit.messages.gettext("Deck"), part, lambda: shared.links(visit, named))

@@ -7,12 +7,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 from highwater.api.readers.frame import card, moment, note, text, web_link
-from highwater.streams.wording import counted
+from highwater.streams.messages import Messages, gettext_noop
 
 Document = Mapping[str, Any]
 
 # Headings of clusters that have no theme: beside themes, and alone.
-OTHER, ALL = "Other", "Clusters"
+OTHER, ALL = gettext_noop("Other"), gettext_noop("Clusters")
+_EMPTY = gettext_noop("The feed is empty. It fills when the channels you are subscribed to have enough insights.")
 
 
 def feed_address(user: str | None, *, path: str = "/read/feed", **more: str) -> str:
@@ -36,7 +37,7 @@ def by_theme(items: Iterable[Document]) -> dict[str, list[Document]]:
     return {theme: found[theme] for theme in sorted(found, key=place)}
 
 
-def feed(document: Document, *, since: int | None = None, deck: str | None = None) -> str:
+def feed(document: Document, messages: Messages, *, since: int | None = None, deck: str | None = None) -> str:
     """Return all clusters; `since`: the version of the last visit; `deck`: the address for making a deck of a cluster,
     None: none.
 
@@ -44,102 +45,109 @@ def feed(document: Document, *, since: int | None = None, deck: str | None = Non
     """
     items = document["items"]
     if not items:
-        return note("The feed is empty. It fills when the channels you are subscribed to have enough insights.")
+        return note(messages.gettext(_EMPTY))
     groups = by_theme(items)
     themes = len(groups.keys() - {""})
     unnamed = OTHER if themes else ALL
     listed = "".join(
-        f"<section><h2>{text(theme or unnamed)}</h2>"
-        f"{''.join(cluster(item, since=since, deck=deck) for item in group)}</section>"
+        f"<section><h2>{text(theme or messages.gettext(unnamed))}</h2>"
+        f"{''.join(cluster(item, messages, since=since, deck=deck) for item in group)}</section>"
         for theme, group in groups.items()
     )
     count = 0 if since is None else sum(1 for item in items if _new_count(item, since))
-    among = f" in {counted(themes, 'theme')}" if themes else ""
-    about = f"{counted(len(items), 'cluster')}{among} · Updated {moment(document['built_at'])}"
-    return f'<p class="note">{about} <b class="new" data-news>{news(count)}</b></p>{listed}'
+    clusters = messages.ngettext("{number} cluster", "{number} clusters", len(items))
+    among = f" {messages.ngettext('in {number} theme', 'in {number} themes', themes)}" if themes else ""
+    updated = messages.gettext("Updated {time}", time=moment(document["built_at"], messages))
+    about = f"{clusters}{among} · {updated}"
+    return f'<p class="note">{about} <b class="new" data-news>{news(count, messages)}</b></p>{listed}'
 
 
-def news(count: int) -> str:
+def news(count: int, messages: Messages) -> str:
     """Return how many clusters have new insights."""
-    return f"{count} with news since your last visit" if count else ""
+    return messages.gettext("{number} with news since your last visit", number=count) if count else ""
 
 
-def mark(item: Document, since: int | None) -> str:
+def mark(item: Document, since: int | None, messages: Messages) -> str:
     """Return what is new in a cluster since a version; empty: nothing. Insights that only moved make it changed, not new."""
     if since is None or item["changed_version"] <= since:
         return ""
     count = _new_count(item, since)
     if count == item["size"]:
-        return "New"
-    return f"{count} new" if count else "Changed"
+        return messages.gettext("New")
+    return messages.gettext("{number} new", number=count) if count else messages.gettext("Changed")
 
 
 def _new_count(item: Document, since: int) -> int:
     return sum(count for version, count in item.get("arrived", ()) if version > since)
 
 
-def cluster(item: Document, *, since: int | None, deck: str | None) -> str:
+def cluster(item: Document, messages: Messages, *, since: int | None, deck: str | None) -> str:
     """Return one cluster, its insights folded."""
     name, arrived = item["cluster_id"], " ".join(f"{version}:{count}" for version, count in item.get("arrived", ()))
-    facts = [counted(item["size"], "insight"), *(text(keyword) for keyword in item["keywords"][:6])]
+    size = messages.ngettext("{number} insight", "{number} insights", item["size"])
+    facts = [size, *(text(keyword) for keyword in item["keywords"][:6])]
+    of_title = f'<span class="hidden">: {text(item["title"])}</span>'
     action = ""
     if deck is not None:
         joined = "&" if "?" in deck else "?"
         address = f"{deck}{joined}{urlencode({'cluster': name})}"
-        action = (
-            f'<p><a href="{text(address)}">Make a deck<span class="hidden"> of {text(item["title"])}</span></a></p>'
-        )
+        action = f'<p><a href="{text(address)}">{messages.gettext("Make a deck")}{of_title}</a></p>'
     return (
         f'<article class="card" data-size="{item["size"]}" data-changed="{item["changed_version"]}" '
-        f'data-arrived="{arrived}"><h3>{text(item["title"])} <span class="new" data-new>{mark(item, since)}</span></h3>'
+        f'data-arrived="{arrived}"><h3>{text(item["title"])} '
+        f'<span class="new" data-new>{mark(item, since, messages)}</span></h3>'
         f'<p class="said">{text(item["summary"])}</p><p><small>{" · ".join(facts)}</small></p>'
-        f'<details id="c-{text(name)}"><summary>Latest insights<span class="hidden"> of {text(item["title"])}</span></summary>'
-        f'<ul class="plain">{insights(item["insights"])}</ul></details>{action}</article>'
+        f'<details id="c-{text(name)}"><summary>{messages.gettext("Latest insights")}{of_title}</summary>'
+        f'<ul class="plain">{insights(item["insights"], messages)}</ul></details>{action}</article>'
     )
 
 
-def insights(found: Iterable[Document]) -> str:
+def insights(found: Iterable[Document], messages: Messages) -> str:
     """Return insights as items of a list."""
     return "".join(
         f'<li><span class="said">{text(one["text"] or one["insight_id"])}</span><br>'
-        f"<small>{text(one['channel_id'])} · {moment(one['ts'])}{_link(one.get('url'))}</small></li>"
+        f"<small>{text(one['channel_id'])} · {moment(one['ts'], messages)}{_link(one.get('url'), messages)}</small></li>"
         for one in found
     )
 
 
-def _link(url: str | None) -> str:
+def _link(url: str | None, messages: Messages) -> str:
     """Return a link to the origin of an insight."""
-    link = web_link(url, "Source", "noopener noreferrer nofollow")
+    link = web_link(url, messages.gettext("Source"), "noopener noreferrer nofollow")
     return f" · {link}" if link else ""
 
 
-def who(path: str = "/read/feed") -> str:
+def who(messages: Messages, path: str = "/read/feed") -> str:
     """Return the form that asks for the user of the feed."""
+    user, button = messages.gettext("User"), messages.gettext("Show the feed")
     return card(
-        f'<form action="{path}"><label>User<input name="user" required autocomplete="username"></label>'
-        "<button>Show the feed</button></form>"
+        f'<form action="{path}"><label>{user}<input name="user" required autocomplete="username"></label>'
+        f"<button>{button}</button></form>"
     )
 
 
-def ask_form(user: str | None, once: str, question: str = "", *, has_organization: bool) -> str:
+def ask_form(user: str | None, once: str, messages: Messages, question: str = "", *, has_organization: bool) -> str:
     """Return the form of a question; `once` makes it one question however often it is sent, `question` is the refused text."""
-    organization = "" if has_organization else '<label>Organization (optional)<input name="organization"></label>'
+    optional = f'<label>{messages.gettext("Organization (optional)")}<input name="organization"></label>'
     return (
-        '<section class="card"><h2>Ask a question</h2><form method="post" action="/read/feed/questions">'
-        f'{_hidden(user, once)}<label class="grow">Your question<textarea name="query" required maxlength="4000">{text(question)}'
-        f"</textarea></label>{organization}<button>Ask</button></form></section>"
+        f'<section class="card"><h2>{messages.gettext("Ask a question")}</h2>'
+        f'<form method="post" action="/read/feed/questions">{_hidden(user, once)}<label class="grow">'
+        f'{messages.gettext("Your question")}<textarea name="query" required maxlength="4000">{text(question)}'
+        f"</textarea></label>{'' if has_organization else optional}"
+        f"<button>{messages.pgettext('to ask', 'Ask')}</button></form></section>"
     )
 
 
-def deck_form(item: Document, user: str | None, once: str, *, has_organization: bool) -> str:
+def deck_form(item: Document, user: str | None, once: str, messages: Messages, *, has_organization: bool) -> str:
     """Return the form for making a deck of a cluster."""
-    organization = "" if has_organization else '<label>Organization<input name="organization" required></label>'
+    needed = f'<label>{messages.gettext("Organization")}<input name="organization" required></label>'
+    about, slides = messages.gettext("What the deck is about"), messages.gettext("Slides")
     return card(
         f'<form method="post" action="/read/feed/decks">{_hidden(user, once)}'
         f'<input type="hidden" name="cluster" value="{text(item["cluster_id"])}">'
-        f'<label class="grow">What the deck is about<textarea name="query" required maxlength="4000">{text(item["title"])}'
-        '</textarea></label><label>Slides<input type="number" name="slides" min="1" max="50" value="5" required></label>'
-        f"{organization}<button>Make the deck</button></form>"
+        f'<label class="grow">{about}<textarea name="query" required maxlength="4000">{text(item["title"])}'
+        f'</textarea></label><label>{slides}<input type="number" name="slides" min="1" max="50" value="5" required>'
+        f"</label>{'' if has_organization else needed}<button>{messages.gettext('Make the deck')}</button></form>"
     )
 
 

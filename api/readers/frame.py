@@ -1,20 +1,35 @@
 """The frame of readers' pages and their smallest pieces, as HTML.
 
 Invariants. Every external text is escaped here (`text`, `address`). A page declares its language, has one `h1` and a
-main landmark, and shows everything without a script; the script only keeps it current.
+main landmark, and shows everything without a script; the script only keeps it current. Its own words are messages in
+the language of the reader; what the API says in English is marked as English.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from html import escape
 from urllib.parse import quote, urlsplit
 
+import orjson
+
 from highwater.api.readers import files
+from highwater.streams.languages import ENGLISH
+from highwater.streams.messages import Messages, gettext_noop
 
 # Between two teams, and instead of a score.
 DASH = "\u2013"
+# The words of `read.js`, by the names that it uses.
+_SCRIPT_WORDS: Mapping[str, str] = {
+    "changed": gettext_noop("Changed"),
+    "loading": gettext_noop("Loading\u2026"),
+    "new": gettext_noop("New"),
+    "newOnes": gettext_noop("{number} new"),
+    "news": gettext_noop("{number} with news since your last visit"),
+    "signedOut": gettext_noop("You are signed out. Reload the page to sign in."),
+    "updating": gettext_noop("Updating\u2026"),
+}
 
 
 def text(value: object) -> str:
@@ -27,34 +42,55 @@ def segment(value: str) -> str:
     return quote(value, safe="")
 
 
-def framed(title: str, body: str, *, reader: str = "", sign: str = "", changes: str = "") -> str:
+def framed(
+    title: str,
+    body: str,
+    messages: Messages,
+    *,
+    reader: str = "",
+    sign: str = "",
+    changes: str = "",
+    languages: str = "",
+) -> str:
     """Return a whole page; `reader` distinguishes the snapshots of readers, `sign` is the link to sign in or out, `changes`
-    the socket of patches.
+    the socket of patches, `languages` the links to the page in other languages.
     """
     socket = f' data-changes="{text(changes)}"' if changes else ""
+    words = orjson.dumps({name: messages.template(word) for name, word in _SCRIPT_WORDS.items()}).decode()
+    plain = messages.gettext("This page updates itself where JavaScript is on. Reload it to see what is new.")
     return (
-        f'{_head(title)}<link rel="modulepreload" href="{files.address("highwater.js")}">'
+        f'{_head(title, messages)}<link rel="modulepreload" href="{files.address("highwater.js")}">'
         f'<script type="module" src="{files.address("read.js")}"></script></head>'
-        f'<body data-reader="{text(reader)}"{socket}><a class="skip" href="#page">Skip to the page</a>'
-        '<header><b><a href="/read">Highwater</a></b><nav aria-label="Pages"><a href="/read">Leagues</a> '
-        f'<a href="/read/feed">Feed</a></nav>{sign}<span data-status role="status"></span></header>'
-        f'<main id="page" tabindex="-1">{body}</main>'
-        "<footer><p data-plain><small>This page updates itself where JavaScript is on. Reload it to see what is new."
-        "</small></p></footer></body></html>"
+        f'<body data-reader="{text(reader)}" data-words="{text(words)}"{socket}>'
+        f'<a class="skip" href="#page">{messages.gettext("Skip to the page")}</a>'
+        f'<header><b><a href="/read">Highwater</a></b><nav aria-label="{messages.gettext("Pages")}">'
+        f'<a href="/read">{messages.gettext("Leagues")}</a> <a href="/read/feed">{messages.gettext("Feed")}</a></nav>'
+        f'{sign}<span data-status role="status"></span></header><main id="page" tabindex="-1">{body}</main>'
+        f"<footer>{languages}<p data-plain><small>{plain}</small></p></footer></body></html>"
     )
 
 
-def framed_alone(title: str, body: str) -> str:
+def framed_alone(title: str, body: str, messages: Messages) -> str:
     """Return a whole page without scripts and links, which search engines do not list."""
     return (
-        f'{_head(title)}<meta name="robots" content="noindex"></head><body><header><b>Highwater</b></header>'
+        f'{_head(title, messages)}<meta name="robots" content="noindex"></head><body><header><b>Highwater</b></header>'
         f'<main id="page" tabindex="-1">{body}</main></body></html>'
     )
 
 
-def _head(title: str) -> str:
+def language_links(links: Iterable[tuple[Messages, str]], messages: Messages) -> str:
+    """Return the links to this page in other languages, each named in its own."""
+    names = " ".join(
+        f'<a href="{text(address)}" lang="{other.language}" hreflang="{other.language}">'
+        f"{other.pgettext('this language, in itself', 'English')}</a>"
+        for other, address in links
+    )
+    return f'<nav class="languages" aria-label="{messages.gettext("Language")}">{names}</nav>' if names else ""
+
+
+def _head(title: str, messages: Messages) -> str:
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<!doctype html><html lang="{messages.language}"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>{text(title)} · Highwater</title>'
         f'<link rel="icon" href="/favicon.ico" type="image/svg+xml"><link rel="stylesheet" href="{files.address("read.css")}">'
@@ -70,6 +106,16 @@ def sentence(words: str) -> str:
 def note(words: str) -> str:
     """Return a line of explanation."""
     return f'<p class="note">{text(words)}</p>'
+
+
+def problem_note(detail: str) -> str:
+    """Return the detail of a problem as a line; the API's problems are in English."""
+    return f'<p class="note" lang="{ENGLISH}">{text(sentence(detail))}</p>'
+
+
+def refusal(detail: str) -> str:
+    """Return the detail of a problem as the refusal of an action."""
+    return f'<p class="wrong" role="alert" lang="{ENGLISH}">{text(sentence(detail))}</p>'
 
 
 def web_link(url: object, words: str, rel: str) -> str:
@@ -88,12 +134,14 @@ def card(body: str) -> str:
     return f'<div class="card">{body}</div>'
 
 
-def moment(iso: str | None, *, has_time: bool = True) -> str:
+def moment(iso: str | None, messages: Messages, *, has_time: bool = True) -> str:
     """Return a time of the API in readable form, in UTC."""
     if not iso:
         return ""
     at = datetime.fromisoformat(iso)
-    shown = f"{at:%a} {at.day} {at:%b %Y}" + (f", {at:%H:%M} UTC" if has_time else "")
+    shown = messages.full_date(at)
+    if has_time:
+        shown = messages.pgettext("date with time", "{date}, {time} UTC", date=shown, time=f"{at:%H:%M}")
     return f'<time datetime="{text(iso)}">{shown}</time>'
 
 

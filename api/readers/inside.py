@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -18,8 +19,13 @@ from starlette.types import ASGIApp, Message, Scope
 from highwater.api.core.access import refusal
 from highwater.api.core.auth import ANONYMOUS, Role
 from highwater.api.core.guard import require_declared
+from highwater.api.core.languages import negotiate_language
 from highwater.api.core.proxies import address_of
 from highwater.api.dashboard.sign_in import Visitor
+from highwater.streams.messages import Messages, catalogue
+
+# A reader's choice of a language: a parameter of an address, and the cookie that remembers it.
+LANGUAGE, LANGUAGE_COOKIE = "lang", "highwater_language"
 
 
 class Answer(NamedTuple):
@@ -59,6 +65,23 @@ class Visit:
     def user(self) -> str | None:
         """Return the user of the page: the one the reader is bound to, else the one in the address; None: none yet."""
         return self.visitor.principal.user_id or self.named_user or self.request.query_params.get("user") or None
+
+    @property
+    def chosen_language(self) -> str | None:
+        """Return the language that the address names; None: none, or one without messages."""
+        named = self.request.query_params.get(LANGUAGE)
+        return named if named in catalogue().languages else None
+
+    @cached_property
+    def messages(self) -> Messages:
+        """Return the messages in the reader's language: the one in the address, else the remembered one, else by
+        `Accept-Language`.
+        """
+        languages = catalogue().languages
+        remembered = self.request.cookies.get(LANGUAGE_COOKIE)
+        chosen = self.chosen_language or (remembered if remembered in languages else None)
+        fields = self.request.headers.getlist("accept-language")
+        return catalogue().messages(chosen or negotiate_language(", ".join(fields), languages))
 
     @property
     def is_bound(self) -> bool:

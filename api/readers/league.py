@@ -12,12 +12,13 @@ from starlette.responses import RedirectResponse, Response
 from highwater.api.core.errors import NotFoundError, UnauthorizedError
 from highwater.api.league import routes_writes
 from highwater.api.readers import match_pages, season_pages, start_pages
-from highwater.api.readers.frame import note, segment, sentence, text
+from highwater.api.readers.frame import note, problem_note, refusal, segment, text
 from highwater.api.readers.inside import Answer, Visit
 from highwater.api.readers.pages import form, number, page, positions_seen
-from highwater.api.readers.parts import Part, serve_part, show
+from highwater.api.readers.parts import Part, in_language, serve_part, show
 from highwater.api.readers.pushes import socket_for
 from highwater.api.readers.season_pages import TABS, match_address, season_address
+from highwater.streams.messages import gettext_noop
 
 _SEE_OTHER = 303
 _SHOW = {
@@ -33,10 +34,10 @@ _ADS = Part("/read?part=ads", "/api/ads", start_pages.advertisements, ("ads:all"
 _PAGE_DIGITS_MAX = 5
 # The action of a reader, by the word in the redirect address.
 _DONE = {
-    "vote": "Your vote was saved. The votes below include it within a few seconds.",
-    "prediction": "Your prediction was saved.",
-    "late": "It was saved, but the match has begun: it does not count for the rating.",
-    "comment": "Your comment was published.",
+    "vote": gettext_noop("Your vote was saved. The votes below include it within a few seconds."),
+    "prediction": gettext_noop("Your prediction was saved."),
+    "late": gettext_noop("It was saved, but the match has begun: it does not count for the rating."),
+    "comment": gettext_noop("Your comment was published."),
 }
 
 
@@ -65,10 +66,12 @@ async def seasons(visit: Visit) -> Response:
     listed, shown = await asyncio.gather(
         visit.ask("GET", f"/api/league{more}"), asyncio.gather(*(show(visit, part) for part in parts.values()))
     )
-    found = season_pages.season_list(listed.document) if listed.status == 200 else note(listed.detail)
+    is_listed = listed.status == 200
+    found = season_pages.season_list(listed.document, visit.messages) if is_listed else problem_note(listed.detail)
     playing, *others = (one.html for one in shown)
-    body = f"<h1>Leagues</h1>{playing}{found}{''.join(others)}"
-    return page(visit, "Leagues", body, status=listed.status, changes=socket_for(visit))
+    title = visit.messages.gettext("Leagues")
+    body = f"<h1>{title}</h1>{playing}{found}{''.join(others)}"
+    return page(visit, title, body, status=listed.status, changes=socket_for(visit))
 
 
 def _start_parts(visit: Visit) -> dict[str, Part]:
@@ -122,22 +125,23 @@ async def season(visit: Visit) -> Response:
         *(show(visit, part) for part in (_tab_part(named, tab), _live_part(named), _ADS))
     )
     if shown.answer.status not in (200, 202):
-        return page(
-            visit, named, f"<h1>{text(named)}</h1>{note(sentence(shown.answer.detail))}", status=shown.answer.status
-        )
-    body = f"<h1>{text(named)}</h1>{live.html}{_tabs(named, tab)}{shown.html}{ads.html}"
-    label = next(label for name, label, _ in TABS if name == tab)
+        said = problem_note(shown.answer.detail)
+        return page(visit, named, f"<h1>{text(named)}</h1>{said}", status=shown.answer.status)
+    body = f"<h1>{text(named)}</h1>{live.html}{_tabs(visit, named, tab)}{shown.html}{ads.html}"
+    label = next(visit.messages.gettext(label) for name, label, _ in TABS if name == tab)
     return page(visit, f"{label} · {named}", body, changes=socket_for(visit))
 
 
-def _tabs(named: str, tab: str) -> str:
+def _tabs(visit: Visit, named: str, tab: str) -> str:
+    messages = visit.messages
+    tabs = ((name, messages.gettext(label), key, season_address(named, name)) for name, label, key in TABS)
     links = "".join(
-        f'<a href="{season_address(named, name)}" data-tab="{season_address(named, name)}?part=1" '
+        f'<a href="{address}" data-tab="{text(in_language(f"{address}?part=1", messages))}" '
         f'data-keys="{text(key + named)}" data-title="{text(f"{label} · {named} · Highwater")}"'
         f"{' aria-current=page' if name == tab else ''}>{label}</a>"
-        for name, label, key in TABS
+        for name, label, key, address in tabs
     )
-    return f'<nav class="tabs" aria-label="Season">{links}</nav>'
+    return f'<nav class="tabs" aria-label="{messages.gettext("Season")}">{links}</nav>'
 
 
 # -- a match
@@ -163,7 +167,7 @@ async def match(visit: Visit) -> Response:
     if part == "comments":
         return await serve_part(visit, _comments_part(visit.named["match"]))
     done = visit.request.query_params.get("done", "")
-    told = f'<p class="done" role="status">{_DONE[done]}</p>' if done in _DONE else ""
+    told = f'<p class="done" role="status">{visit.messages.gettext(_DONE[done])}</p>' if done in _DONE else ""
     return await _match_page(visit, told)
 
 
@@ -178,12 +182,14 @@ async def _match_page(visit: Visit, message: str, *, status: int = 200) -> Respo
         show(visit, _comments_part(match_id), after=after if asked.get("done") == "comment" else ""),
     )
     if shown.answer.status != 200:
-        said = note(sentence(shown.answer.detail))
-        return page(visit, "Match", f"<h1>Match</h1>{said}", status=shown.answer.status)
+        title = visit.messages.gettext("Match")
+        said = problem_note(shown.answer.detail)
+        return page(visit, title, f"<h1>{title}</h1>{said}", status=shown.answer.status)
     document = shown.answer.document
     title = match_pages.title(document)
     body = f"<h1>{text(title)}</h1>{message}{shown.html}{_stakes(visit, match_id, document)}"
-    body = f"{body}<h2>Comments</h2>{comments.html}{_comment(visit, match_id)}{ads.html}"
+    heading = f"<h2>{visit.messages.gettext('Comments')}</h2>"
+    body = f"{body}{heading}{comments.html}{_comment(visit, match_id)}{ads.html}"
     return page(visit, title, body, status=status, changes=socket_for(visit))
 
 
@@ -191,14 +197,14 @@ def _stakes(visit: Visit, match_id: str, document: Mapping[str, Any]) -> str:
     if not match_pages.is_open(document):
         return ""
     if not visit.may(routes_writes.post_vote):
-        return note("To vote and predict, sign in with a key of your own user.")
-    return match_pages.stake_forms(match_id, visit.user, is_bound=visit.is_bound)
+        return note(visit.messages.gettext("To vote and predict, sign in with a key of your own user."))
+    return match_pages.stake_forms(match_id, visit.user, visit.messages, is_bound=visit.is_bound)
 
 
 def _comment(visit: Visit, match_id: str) -> str:
     if not visit.may(routes_writes.post_comment):
-        return note("To comment, sign in with a key of your own user.")
-    return match_pages.comment_form(match_id, visit.user, is_bound=visit.is_bound)
+        return note(visit.messages.gettext("To comment, sign in with a key of your own user."))
+    return match_pages.comment_form(match_id, visit.user, visit.messages, is_bound=visit.is_bound)
 
 
 async def vote(visit: Visit) -> Response:
@@ -230,8 +236,7 @@ async def _say(
     user = {} if visit.is_bound else {"user_id": sent.get("user", "")}
     answer = await visit.ask(method, path.format(segment(match_id)), body={**body, **user})
     if answer.status != 202:
-        told = f'<p class="wrong" role="alert">{text(sentence(answer.detail))}</p>'
-        return await _match_page(visit, told, status=answer.status)
+        return await _match_page(visit, refusal(answer.detail), status=answer.status)
     query = {"done": _word(word, answer), "after": ",".join(answer.document["positions"])}
     if user:
         query["user"] = user["user_id"]

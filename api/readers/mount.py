@@ -25,11 +25,12 @@ from highwater.api.core.errors import UnauthorizedError, problem, problem_of
 from highwater.api.core.guard import admit
 from highwater.api.dashboard.sign_in import SignIn, Visitor
 from highwater.api.readers import feed, files, league, pushes, shared
-from highwater.api.readers.frame import note, sentence, text
+from highwater.api.readers.frame import problem_note, text
 from highwater.api.readers.inside import Answer, Visit
 from highwater.api.readers.pages import page
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.identity.rate_limits import RateLimit
+from highwater.streams.languages import ENGLISH
 
 if TYPE_CHECKING:
     import re
@@ -143,11 +144,9 @@ class Readers:
                 return answer
             visit = Visit(self._application, request, visitor or Visitor(OPEN, None), named)
             told = Answer(answer.status_code, answer.headers, bytes(answer.body))
-            shown = page(
-                visit, "Error", f"<h1>{text(told.document.get('title', 'Error'))}</h1>{note(sentence(told.detail))}"
-            )
-            shown.status_code = told.status
-            return shown
+            title = visit.messages.gettext("Error")
+            heading = f'<h1><span lang="{ENGLISH}">{text(told.document.get("title", "Error"))}</span></h1>'
+            return page(visit, title, f"{heading}{problem_note(told.detail)}", status=told.status)
 
 
 def _sign_in(request: Request, found: ReadersPage) -> Response:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 from typing import Any
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs, quote, urlencode
 
 from starlette.responses import Response
 
 from highwater.api.core.bodies import FORM, media_type_of
 from highwater.api.core.errors import TooLargeError, UnprocessableError
 from highwater.api.core.policies import own_files_policy
-from highwater.api.readers.frame import framed, framed_alone
-from highwater.api.readers.inside import Visit
+from highwater.api.readers.frame import framed, framed_alone, language_links
+from highwater.api.readers.inside import LANGUAGE, LANGUAGE_COOKIE, Visit
 from highwater.api.readers.parts import html
+from highwater.streams.messages import catalogue
 
 # A comment or a question with every character escaped.
 FORM_BYTES_MAX = 64 << 10
 FIELDS_MAX = 20
+# The maximum for which browsers keep a cookie.
+COOKIE_SECONDS = 400 * 86_400
+# What an address says about an action before it, which another language does not repeat.
+_OF_ACTIONS = ("done", "after")
 _READER_CHARACTERS = 16
 _DIGITS_MAX = 9
 _POSITIONS = re.compile(r"[a-z.-]+/\d{1,5}/\d{1,18}(,[a-z.-]+/\d{1,5}/\d{1,18}){0,9}", re.ASCII)
@@ -32,8 +37,22 @@ def reader_of(visit: Visit) -> str:
 
 def page(visit: Visit, title: str, body: str, *, status: int = 200, changes: str = "") -> Response:
     """Return a page of this reader; `changes` is the address of its socket of patches, empty: it polls alone."""
-    whole = framed(title, body, reader=reader_of(visit), sign=_sign_link(visit), changes=changes)
-    return html(visit.request, whole, status=status, headers={"Content-Security-Policy": own_files_policy()})
+    whole = framed(
+        title,
+        body,
+        visit.messages,
+        reader=reader_of(visit),
+        sign=_sign_link(visit),
+        changes=changes,
+        languages=_language_links(visit),
+    )
+    answer = html(visit, whole, status=status, headers={"Content-Security-Policy": own_files_policy()})
+    if visit.chosen_language is not None:
+        is_secure = visit.request.url.scheme == "https"
+        answer.set_cookie(
+            LANGUAGE_COOKIE, visit.chosen_language, COOKIE_SECONDS, path="/read", secure=is_secure, samesite="lax"
+        )
+    return answer
 
 
 def public_page(visit: Visit, title: str, body: str, status: int = 200) -> Response:
@@ -43,16 +62,29 @@ def public_page(visit: Visit, title: str, body: str, status: int = 200) -> Respo
         "X-Robots-Tag": "noindex",
         "Cache-Control": "no-store",
     }
-    return html(visit.request, framed_alone(title, body), status=status, headers=headers)
+    return html(visit, framed_alone(title, body, visit.messages), status=status, headers=headers)
 
 
 def _sign_link(visit: Visit) -> str:
     """Return the link to sign out, or in, where a key makes a difference."""
     if visit.visitor.authorization is not None:
-        return '<a href="/logout">Sign out</a>'
+        return f'<a href="/logout">{visit.messages.gettext("Sign out")}</a>'
     if not visit.is_anonymous:
         return ""
-    return f'<a href="/login?next={quote(visit.request.url.path, safe="")}">Sign in</a>'
+    sign_in = visit.messages.gettext("Sign in")
+    return f'<a href="/login?next={quote(visit.request.url.path, safe="")}">{sign_in}</a>'
+
+
+def _language_links(visit: Visit) -> str:
+    """Return the links to this page in the other languages; none after a form, whose address shows nothing."""
+    if visit.request.method == "POST":
+        return ""
+    dropped = {LANGUAGE, *_OF_ACTIONS, *(("user",) if visit.is_bound else ())}
+    kept = [(name, value) for name, value in visit.request.query_params.multi_items() if name not in dropped]
+    every = catalogue()
+    others = [one for one in every.languages if one != visit.messages.language]
+    addresses = [f"?{urlencode([*kept, (LANGUAGE, one)])}" for one in others]
+    return language_links(zip(map(every.messages, others), addresses, strict=True), visit.messages)
 
 
 def number(words: str) -> Any:

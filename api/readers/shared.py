@@ -11,7 +11,7 @@ from highwater.api.core.errors import NotFoundError
 from highwater.api.core.heads import IS_HEAD
 from highwater.api.jobs import routes_presentations as presentations
 from highwater.api.readers import making_pages
-from highwater.api.readers.frame import note, segment, sentence, text
+from highwater.api.readers.frame import problem_note, refusal, segment, text
 from highwater.api.readers.inside import Visit
 from highwater.api.readers.pages import form, page, public_page
 from highwater.streams.checks import is_uuid
@@ -24,12 +24,14 @@ async def shared(visit: Visit) -> Response:
     method = "HEAD" if IS_HEAD in visit.request.scope else "GET"  # a HEAD counts no view
     answer = await visit.ask(method, f"/api/shared/{segment(visit.named['token'])}")
     if answer.status != 200:
-        shown = public_page(visit, "Not shown", f"<h1>Not shown</h1>{note(sentence(answer.detail))}", answer.status)
+        title = visit.messages.gettext("Not shown")
+        shown = public_page(visit, title, f"<h1>{title}</h1>{problem_note(answer.detail)}", answer.status)
         if "retry-after" in answer.headers:
             shown.headers["retry-after"] = answer.headers["retry-after"]
         return shown
     deck = answer.document or {"title": "", "slides": ()}
-    return public_page(visit, deck["title"], f"<h1>{text(deck['title'])}</h1>{making_pages.deck(deck)}")
+    slides = making_pages.deck(deck, visit.messages)
+    return public_page(visit, deck["title"], f"<h1>{text(deck['title'])}</h1>{slides}")
 
 
 async def links(visit: Visit, deck: str) -> str:
@@ -37,7 +39,7 @@ async def links(visit: Visit, deck: str) -> str:
     if not visit.may(presentations.post_link):
         return ""
     answer = await visit.ask("GET", f"/api/presentations/{segment(deck)}/links")
-    return making_pages.links(deck, answer.document["links"]) if answer.status == 200 else ""
+    return making_pages.links(deck, answer.document["links"], visit.messages) if answer.status == 200 else ""
 
 
 def _deck(visit: Visit) -> str:
@@ -52,12 +54,13 @@ async def make_link(visit: Visit) -> Response:
     deck = _deck(visit)
     answer = await visit.ask("POST", f"/api/presentations/{segment(deck)}/links")
     if answer.status != 201:
-        shown = f'<p class="wrong" role="alert">{text(sentence(answer.detail))}</p>'
+        shown = refusal(answer.detail)
     else:
         address = str(visit.request.url.replace(path=answer.document["url"], query=""))
-        shown = making_pages.new_link(address)
-    back = f'<p><a href="{making_pages.deck_address(deck)}">Back to the deck</a></p>'
-    return page(visit, "Public link", f"<h1>Public link</h1>{shown}{back}", status=answer.status)
+        shown = making_pages.new_link(address, visit.messages)
+    back = f'<p><a href="{making_pages.deck_address(deck)}">{visit.messages.gettext("Back to the deck")}</a></p>'
+    title = visit.messages.gettext("Public link")
+    return page(visit, title, f"<h1>{title}</h1>{shown}{back}", status=answer.status)
 
 
 async def revoke_link(visit: Visit) -> Response:
@@ -65,6 +68,6 @@ async def revoke_link(visit: Visit) -> Response:
     deck, sent = _deck(visit), await form(visit)
     answer = await visit.ask("DELETE", f"/api/presentations/{segment(deck)}/links/{segment(sent.get('link', ''))}")
     if answer.status not in (204, 404):
-        shown = f'<p class="wrong" role="alert">{text(sentence(answer.detail))}</p>'
-        return page(visit, "Public link", f"<h1>Public link</h1>{shown}", status=answer.status)
+        title = visit.messages.gettext("Public link")
+        return page(visit, title, f"<h1>{title}</h1>{refusal(answer.detail)}", status=answer.status)
     return RedirectResponse(making_pages.deck_address(deck), _SEE_OTHER)

@@ -15,7 +15,7 @@ from highwater.connectors.postgres.group_commit import GroupCommit
 from highwater.connectors.waiting import retry_until_available
 from highwater.streams.clock import Clock
 from highwater.streams.models.answers import UnusableAnswerError
-from highwater.streams.models.completion import cut_off
+from highwater.streams.models.completion import cut_off, cut_off_mark
 from highwater.streams.models.costs import Prices
 from highwater.streams.models.retries import Failure
 from highwater.streams.telemetry import LLM_CALLS, LLM_COST_USD, LLM_TOKENS
@@ -87,7 +87,7 @@ class ModelCalls:
             outcome: Outcome[C] = Outcome(failure=error.failure, detail=str(error), retry_after_ms=error.retry_after_ms)
         else:
             if answer.is_cut and not call.is_json:
-                mark = f"\n\n[{cut_off(call.tokens_max)}]"
+                mark = cut_off_mark(answer.text, call.tokens_max)
                 answer = dataclasses.replace(answer, text=answer.text + mark)
                 if on_delta is not None:
                     on_delta(mark)

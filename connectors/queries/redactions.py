@@ -23,11 +23,13 @@ from highwater.connectors.redaction import Withdrawn
 from highwater.schemas.codec import Codec
 from highwater.schemas.feeds import INSIGHT_INGESTED
 from highwater.streams.queries.redaction import (
-    WITHDRAWN_ANSWER,
-    WITHDRAWN_MEMORY,
     WithdrawnSource,
+    is_withdrawn,
     redacted_run,
+    withdrawn_answer,
+    withdrawn_memory,
 )
+from highwater.streams.queries.runs import Run
 
 _KIND = "run"
 
@@ -41,13 +43,13 @@ async def redact_queries(tx: Connection, _codec: Codec, withdrawn: Sequence[With
     gone = [_source_of(one) for one in withdrawn]
     caused_by = withdrawn[-1].caused_by
     columns: list[tuple[Any, ...]] = []
-    silenced: list[str] = []
+    silenced: list[Run] = []
     for row in rows:
         run = whole_run_of(row)
         after = redacted_run(run, gone)
         is_at_work = not run.released
         if after.answer != run.answer:
-            silenced.append(run.id)
+            silenced.append(run)
         elif not (row["is_told"] or is_at_work):
             continue
         kept = orjson.dumps([list(one) for one in gone]).decode() if is_at_work else None
@@ -58,14 +60,15 @@ async def redact_queries(tx: Connection, _codec: Codec, withdrawn: Sequence[With
         await tx.execute(QUERIES["redact_runs"], *map(list, zip(*columns, strict=True)))
     await _silence(tx, silenced)
     told = [str(row["id"]) for row in rows if row["is_told"] and row["released"]]
-    await erase_answers(tx, sorted({*told, *silenced}))
+    await erase_answers(tx, sorted({*told, *(run.id for run in silenced)}))
 
 
-async def _silence(tx: Connection, run_ids: Sequence[str]) -> None:
+async def _silence(tx: Connection, runs: Sequence[Run]) -> None:
     """Remove answers from the message log and from memories."""
-    if run_ids:
-        await tx.execute(QUERIES["redact_raw_logs"], run_ids, WITHDRAWN_ANSWER)
-        await tx.execute(QUERIES["redact_memories"], run_ids, WITHDRAWN_MEMORY.text)
+    if runs:
+        ids = [run.id for run in runs]
+        await tx.execute(QUERIES["redact_raw_logs"], ids, [withdrawn_answer(run.query) for run in runs])
+        await tx.execute(QUERIES["redact_memories"], ids, [withdrawn_memory(run.query).text for run in runs])
 
 
 def _source_of(one: Withdrawn) -> WithdrawnSource:
@@ -104,8 +107,8 @@ def _speaks(change: Change) -> bool:
 def _redacted(change: Change, row: Row) -> Change:
     gone = [WithdrawnSource(*one) for one in orjson.loads(row["withdrawn"])]
     steps = tuple(redacted_run(step, gone) for step in change.steps)
-    is_silenced = WITHDRAWN_ANSWER in (row["final_answer"], steps[-1].answer)
-    memory = WITHDRAWN_MEMORY if change.memory is not None and is_silenced else change.memory
+    is_silenced = is_withdrawn(row["final_answer"]) or is_withdrawn(steps[-1].answer)
+    memory = withdrawn_memory(change.after.query) if change.memory is not None and is_silenced else change.memory
     return replace(change, steps=steps, memory=memory)
 
 

@@ -20,12 +20,16 @@ SET sources = m.sources::jsonb, final_answer = m.answer, caused_by = m.caused_by
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[]) AS m (id, sources, answer, caused_by, withdrawn)
 WHERE r.id = m.id
 
--- $1 runs, $2 what is said instead
+-- $1 runs, $2 what is said instead, of each
 -- name: redact_raw_logs
-UPDATE raw_logs SET content = $2 WHERE pipeline_run_id = ANY ($1::uuid[]) AND message_type = 'assistant_response'
+UPDATE raw_logs AS l SET content = m.said
+FROM unnest($1::uuid[], $2::text[]) AS m (id, said)
+WHERE l.pipeline_run_id = m.id AND l.message_type = 'assistant_response'
 
 -- name: redact_memories
-UPDATE lsm_storage SET summary = $2, tags = ARRAY[]::text[] WHERE pipeline_run_id = ANY ($1::uuid[])
+UPDATE lsm_storage AS l SET summary = m.said, tags = ARRAY[]::text[]
+FROM unnest($1::uuid[], $2::text[]) AS m (id, said)
+WHERE l.pipeline_run_id = m.id
 
 -- name: withdrawn_of_runs
 SELECT id::text, withdrawn, final_answer FROM pipeline_runs WHERE id = ANY ($1::uuid[]) AND withdrawn IS NOT NULL

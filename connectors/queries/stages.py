@@ -23,6 +23,7 @@ from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.chunks.scoring import ANSWER_TEXT_SHARE, answer_similarity, saturation_of
 from highwater.streams.clock import to_ms
+from highwater.streams.messages import messages_for
 from highwater.streams.models.context_windows import ContextWindows
 from highwater.streams.models.wordpiece import reads_english
 from highwater.streams.queries.analysis import finds_context, parse_analysis
@@ -152,7 +153,8 @@ class Stages:
         matching = None
         if sources and asks_how_many(run.query):
             matching = await self._insights.count(subject_words(run.query), channels)
-        return Retrieved(sources, matching, not_searched(await self._chunks.closed(), run.organization_id))
+        closed = not_searched(await self._chunks.closed(), run.organization_id, messages_for(run.query))
+        return Retrieved(sources, matching, closed)
 
     async def _assembler(self, tx: Connection, run: Run, found: Retrieved) -> Ask:
         """Return R1.20: the query, history, the memories that the analysis names, and the Mentor; element 4 is the
@@ -248,7 +250,8 @@ def conclude(run: Run, stage: Stage, answer: str, now_ms: int) -> Concluded:
     if stage is Stage.ASSEMBLER:
         return Concluded(finished(run, now_ms, payload=final_payload(run.query, answer)))
     if stage is Stage.RESPONDER:
-        return Concluded(finished(run, now_ms, answer=with_not_searched(answer, run.draft or "")))
+        said = with_not_searched(answer, run.draft or "", messages_for(run.query))
+        return Concluded(finished(run, now_ms, answer=said))
     return Concluded(finished(run, now_ms), parse_summary(answer))
 
 

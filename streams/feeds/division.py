@@ -17,7 +17,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from highwater.streams.feeds.clustering import CLUSTER_SIZE_MIN, NOISE, PARTS, Clustering, cluster_size_for
-from highwater.streams.feeds.naming import Members, Name, is_mixed, name_clusters
+from highwater.streams.feeds.label_words import is_mixed
+from highwater.streams.feeds.naming import Members, Name, name_clusters
 from highwater.streams.feeds.neighbours import IntArray
 from highwater.streams.feeds.phrases import BoolArray, FloatArray, Reading
 from highwater.streams.feeds.roots import Roots

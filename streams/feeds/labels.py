@@ -20,18 +20,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from highwater.streams.feeds.former import former_labels
-from highwater.streams.feeds.naming import (
-    CLOSENESS_UNIT,
-    Members,
-    capitalised,
-    cut,
-    is_mixed,
-    name_clusters,
-)
+from highwater.streams.feeds.label_words import is_mixed
+from highwater.streams.feeds.naming import CLOSENESS_UNIT, Members, capitalised, cut, name_clusters
 from highwater.streams.feeds.phrases import FloatArray, IntArray, Reading, unfiled
 from highwater.streams.feeds.roots import Roots
 from highwater.streams.feeds.theme_names import Described, name_themes
 from highwater.streams.feeds.tokens import TEXT_CHARACTERS_MAX, root_of
+from highwater.streams.messages import catalogue
 
 # What a reader takes in at a glance; measures of coherence use ten.
 KEYWORDS_MAX = 6
@@ -118,7 +113,9 @@ def describe_clusters(
     described = []
     for rows, own, ids, centre, name in zip(members, topics, owned, centres, names, strict=True):
         representative = centre.representative
-        fallback = _plain(texts[representative]) or f"Insight {insight_ids[representative]}"
+        fallback = _plain(texts[representative]) or catalogue().messages(name.language).gettext(
+            "Insight {id}", id=insight_ids[representative]
+        )
         keywords = tuple(dict.fromkeys(map(reading.shown, own.keywords(keywords_max))))
         described.append(
             ClusterDescription(

@@ -12,11 +12,11 @@
 - What less than half of the members say is an example and marked as one: "Bump, e.g. ruff, mypy". Examples follow a
   subject of one word, and one that several clusters of the window share.
 - Without a subject a label is "Mixed: " and up to three words that together cover most of the members.
+- The words that a label adds ("Mixed", "e.g.") are in the language of most of the members (`label_words`).
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -24,12 +24,20 @@ from itertools import zip_longest
 
 import numpy as np
 
+from highwater.streams.feeds.label_words import (
+    NUMBERED,
+    is_mixed,
+    mixed,
+    with_examples,
+    without_examples,
+    words_of_mixed,
+)
 from highwater.streams.feeds.phrases import FAINT, BoolArray, FloatArray, IntArray
 from highwater.streams.feeds.roots import FAINT_WEIGHT, PARTIAL_SHARE_MAX, Roots
 from highwater.streams.feeds.sparse import sparse_rows
+from highwater.streams.messages import catalogue
 
 LABEL_CHARACTERS_MAX = 72
-MIXED, EXAMPLES = "Mixed", ", e.g. "
 # The rule: what half of the members say.
 COVERAGE_MIN = 0.5
 # A faint word (`kind_of`) is a subject if this many say it, this many times as often as elsewhere, or if nearly all say
@@ -68,9 +76,6 @@ CLOSENESS_UNIT = 1_000
 # This many occurrences of a phrase decide its spelling.
 PLACES_SEEN_MAX = 100
 _DIGITS = 9
-_NUMBERED = re.compile(r" \(\d+\)$")
-# How many clusters a theme has besides those that its name lists (`theme_names`).
-_MORE = re.compile(r" and \d+ more(?= \(\d+\)$|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +97,13 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A label in parts: `head` with its `roots`; `examples`; `is_kept`: it is the former one."""
+    """A label in parts: `head` with its `roots`; `examples`; `is_kept`: it is the former one; the `language` of texts."""
 
     head: str
     roots: frozenset[int] = frozenset()
     examples: tuple[str, ...] = ()
     is_kept: bool = False
+    language: str | None = None
 
     @property
     def subject(self) -> frozenset[int]:
@@ -107,17 +113,7 @@ class Name:
     @property
     def label(self) -> str:
         """Return the label as it is shown; "" if there is none."""
-        return f"{self.head}{EXAMPLES if self.examples else ''}{', '.join(self.examples)}"
-
-
-def is_mixed(head: str) -> bool:
-    """Return whether a label says that its cluster has no subject."""
-    return head == MIXED or head.startswith(f"{MIXED}: ")
-
-
-def without_more(name: str) -> str:
-    """Return the name of a theme without the number of clusters that it does not list."""
-    return _MORE.sub("", name)
+        return with_examples(self.head, ", ".join(self.examples), catalogue().messages(self.language))
 
 
 def joined(parts: Sequence[Members], former: str | None) -> Members:
@@ -233,6 +229,7 @@ class _View:
         self._lift = self.coverage / elsewhere
         self.distinct = distinctiveness(self.coverage, elsewhere)
         self._worth = roots.weights * self.distinct
+        self._language = roots.reading.language(members.numbers, members.copies)
 
     def name(self) -> Name:
         """Return the former label while it is about as accurate as the best, else the best."""
@@ -255,12 +252,14 @@ class _View:
         if subjects:
             said = frozenset(root for one in subjects for root in one.run)
             head = capitalised(cut(self._head(subjects)))
-            return Name(head, said, self.examples(said) if self._telling(tuple(said)) <= 1 else ())
+            examples = self.examples(said) if self._telling(tuple(said)) <= 1 else ()
+            return Name(head, said, examples, language=self._language)
         if not (self.coverage > 0).any() or not len(self._numbers):
             return Name("")
         words = self._diverse(frozenset(), max(2, self._members.mixed_share * self._members.size), MIXED_MAX)
         roots = frozenset(root for root in self._roots.numbers_of(" ".join(words)) if root is not None)
-        return Name(cut(f"{MIXED}: {', '.join(words)}") if words else MIXED, roots)
+        head = mixed(", ".join(words), catalogue().messages(self._language))
+        return Name(cut(head) if words else head, roots, language=self._language)
 
     def _chosen(self) -> list[_Subject]:
         """Return the subjects, best first: each new one adds roots, and all of them together cover half."""
@@ -393,15 +392,18 @@ class _View:
         """Return the former label if it still satisfies the rule."""
         if not self._members.former:
             return None
-        plain = _NUMBERED.sub("", self._members.former)
-        head, _, examples = plain.partition(EXAMPLES)
-        is_without = is_mixed(head)
-        roots = self._roots.numbers_of(head.removeprefix(MIXED) if is_without else head)
+        plain = NUMBERED.sub("", self._members.former)
+        number = self._members.former[len(plain) :]
+        head, examples = without_examples(plain)
+        words = words_of_mixed(head)
+        if words is not None:
+            head = mixed(words, catalogue().messages(self._language))
+        roots = self._roots.numbers_of(head if words is None else words)
         beside = self._roots.numbers_of(examples)
         if not roots or None in roots or None in beside:
             return None
         said = [root for root in roots if root is not None]
-        if is_without:
+        if words is not None:
             is_true = min(self.coverage[said]) >= self._members.mixed_share / 2
         else:
             holds = (self._roots.says[self._numbers][:, said].toarray() > 0).all(axis=1)
@@ -410,7 +412,7 @@ class _View:
         if not is_true or any(self.coverage[told] < EXAMPLE_SHARE_MIN / 2):
             return None
         shown = tuple(one for one in examples.split(", ") if one)
-        return Name(self._members.former if not shown else head, frozenset(said), shown, is_kept=True)
+        return Name(head if shown else f"{head}{number}", frozenset(said), shown, is_kept=True, language=self._language)
 
     def _worth_of(self, roots: frozenset[int]) -> float:
         return round(float(sum(self._worth[root] * self.coverage[root] for root in sorted(roots))), _DIGITS)

@@ -28,7 +28,7 @@ from highwater.streams.feeds.tokens import (
     spelled_words_of,
     stem_of,
 )
-from highwater.streams.languages import ENGLISH, function_words_in, language_of
+from highwater.streams.languages import ENGLISH, function_words_in, language_of, script_language
 
 # Words read of one text: its beginning shows its subject. A headline has a dozen, a paragraph a hundred.
 TEXT_WORDS_MAX = 100
@@ -235,7 +235,7 @@ class Reading:
     `texts`: the distinct ones that are not empty, sorted; `number_of` gives the index of one. `holds` csr (texts,
     terms), 1 where a text contains a term; terms are numbered from the longest to the shortest, each kind
     alphabetically. `is_telling` and `is_single` bool (terms,): it can be a keyword; it is a part. `parts`: all their
-    parts; `is_filing` bool (parts,): it belongs to a filing prefix.
+    parts; `is_filing` bool (parts,): it belongs to a filing prefix. `language` names the language of some texts.
     """
 
     def __init__(self, texts: Iterable[str | None]) -> None:
@@ -245,6 +245,12 @@ class Reading:
         lexicon = _current_lexicon()
         languages = [lexicon.language(text) for text in self.texts]
         known = Counter(language for language in languages if language)
+        told = [
+            language or script_language(text[:LANGUAGE_CHARACTERS_READ_MAX].lower())
+            for text, language in zip(self.texts, languages, strict=True)
+        ]
+        self._languages = (None, *sorted({language for language in told if language}))
+        self._language_of: IntArray = np.array([self._languages.index(one) for one in told], dtype=np.int64)
         # A title of three words does not show its language, and is read in that of most others.
         usual = min(known, key=lambda language: (-known[language], language), default=None)
         lines = [lexicon.line(text, language or usual) for text, language in zip(self.texts, languages, strict=True)]
@@ -271,6 +277,12 @@ class Reading:
         self._forms_of: dict[int, Counter[str]] = {}
         order = np.argsort(term_of, kind="stable")
         self._term_of, self._at = term_of[order], at[order]
+
+    def language(self, numbers: IntArray, copies: FloatArray) -> str | None:
+        """Return the language of more than half of these texts, each counted with its copies; None: they have none."""
+        counts = np.bincount(self._language_of[numbers], copies, minlength=len(self._languages))
+        most = int(counts.argmax())
+        return self._languages[most] if 2 * counts[most] > copies.sum() else None
 
     def stems_of(self, term: int) -> Stems:
         """Return the stems of a term's parts."""

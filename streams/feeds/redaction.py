@@ -12,13 +12,22 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from highwater.streams.feeds.naming import EXAMPLES, MIXED, is_mixed, without_more
+from highwater.streams.feeds.label_words import (
+    NUMBERED,
+    language_of_label,
+    mixed,
+    with_examples,
+    without_examples,
+    without_more,
+    words_of_mixed,
+)
 from highwater.streams.feeds.phrases import unfiled
 from highwater.streams.feeds.summary import summarise
 from highwater.streams.feeds.tokens import stem_of
+from highwater.streams.messages import Messages, catalogue, gettext_noop, messages_for
 
 # The label in place of retracted words, if no others remain.
-RETRACTED_LABEL = "(retracted)"
+RETRACTED_LABEL = gettext_noop("(retracted)")
 # As many terms as a label has at most (`labels.LABEL_TERMS_MAX`), and as many characters.
 _TERMS_MAX, _CHARACTERS_MAX = 3, 72
 # Lists of a stored cluster that are parallel to another: the ids first.
@@ -27,16 +36,27 @@ _NEARBY = ("nearby_ids", "nearby_confidences")
 # A label is a phrase, terms beside it, and a mark that distinguishes two with one name: "Update dependency: css, theme
 # (kafka)".
 _PARTS = re.compile(r"(?:(?<![:,()])|(?<=\s\())[:,()]++(?:\s+|$)|(?<!\s)\s++\(")
-_NUMBER = re.compile(r" \(\d+\)$")
 _TOKEN = re.compile(r"[^\W_]+")
 _CASE_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def parts_of(label: str) -> list[str]:
-    """Return the phrases and terms of a label, in order, without what `naming` adds to them."""
+    """Return the phrases and terms of a label, in order, without what `label_words` adds to them."""
     label = without_more(label)
-    told = label[len(MIXED) :] if is_mixed(_NUMBER.sub("", label)) else label
-    return [part for part in (one.strip() for one in _PARTS.split(told.replace(EXAMPLES, ", "))) if part]
+    plain = NUMBERED.sub("", label)
+    words = words_of_mixed(plain)
+    left = label if words is None else f"{words}{label[len(plain) :]}"
+    found: list[str] = []
+    while left:
+        subject, left = without_examples(left)
+        found += filter(None, (part.strip() for part in _PARTS.split(subject)))
+    return found
+
+
+def _messages_of(label: str) -> Messages:
+    """Return the messages in the language of a label: of what was added to it, else of its words."""
+    added = language_of_label(label)
+    return messages_for(label) if added is None else catalogue().messages(added)
 
 
 class SearchedTexts:
@@ -62,12 +82,13 @@ def _spelled(text: str) -> str:
 
 def label_without(label: str, gone: Collection[str]) -> str:
     """Return a label without those of its parts; `RETRACTED_LABEL` if nothing is left. Examples never become a subject."""
-    head, _, examples = label.partition(EXAMPLES)
+    messages = _messages_of(label)
+    head, examples = without_examples(label)
     left = [part for part in parts_of(head) if part not in gone]
     beside = [part for part in parts_of(examples) if part not in gone]
-    if left and not is_mixed(head):
-        return ", ".join(left) + (f"{EXAMPLES}{', '.join(beside)}" if beside else "")
-    return f"{MIXED}: {', '.join([*left, *beside])}" if left or beside else RETRACTED_LABEL
+    if left and words_of_mixed(head) is None:
+        return with_examples(", ".join(left), ", ".join(beside), messages)
+    return mixed(", ".join([*left, *beside]), messages) if left or beside else messages.gettext(RETRACTED_LABEL)
 
 
 def redact_words(
@@ -106,8 +127,9 @@ def _label(
         own = str(stored.get("representative_id"))
         first = [own] if own in texts else []
         told = (" ".join(unfiled(text).split()) for one in (*first, *texts) if (text := texts[one]))
-        ids = (f"Insight {one}" for one in stored["insight_ids"] if one not in retracted)
-        shown = next(told, "") or next(ids, RETRACTED_LABEL)
+        messages = _messages_of(label)
+        ids = (messages.gettext("Insight {id}", id=one) for one in stored["insight_ids"] if one not in retracted)
+        shown = next(told, "") or next(ids, messages.gettext(RETRACTED_LABEL))
     return (shown[:1].upper() + shown[1:])[:_CHARACTERS_MAX].rstrip(" ,")
 
 

@@ -19,23 +19,22 @@ import numpy as np
 
 from highwater.streams.feeds.former import former_labels
 from highwater.streams.feeds.kinds import kind_shares, kinds_of
+from highwater.streams.feeds.label_words import is_mixed, with_more, without_examples, without_more
 from highwater.streams.feeds.naming import (
-    EXAMPLES,
     LABEL_CHARACTERS_MAX,
     Members,
     Name,
     capitalised,
-    is_mixed,
     joined,
     name_clusters,
     plain_word,
     spelled,
-    without_more,
     word_shares,
 )
 from highwater.streams.feeds.phrases import FAINT, BoolArray, FloatArray
 from highwater.streams.feeds.roots import Roots
 from highwater.streams.feeds.themes import Theme, find_themes
+from highwater.streams.messages import Messages, catalogue
 
 # The share of a cluster's members with a word of a kind, and with one word, that makes it the cluster's theme.
 KIND_SHARE_MIN = 0.5
@@ -143,14 +142,15 @@ class _View:
         clusters = [self.clusters[place] for place in theme.places]
         if len(clusters) == 1:
             return clusters[0].label
+        messages = catalogue().messages(self.roots.reading.language(members.numbers, members.copies))
         is_common = bool(name.subject) and self._contains_most(theme.places, name.subject)
         if theme.word is None:
-            return (is_common and name.label) or _subjects_of(clusters) or name.label
+            return (is_common and name.label) or _subjects_of(clusters, messages) or name.label
         words = self.kinds[theme.word] if theme.word < len(self.kinds) else [theme.word - len(self.kinds)]
         if is_common and not name.subject.isdisjoint(words):
             return name.label
         said = [spelled(self.roots, members, word) for word in self._words_of(theme.places, words)]
-        return ", ".join([*map(capitalised, said[:1]), *map(plain_word, said[1:])]) or _subjects_of(clusters)
+        return ", ".join([*map(capitalised, said[:1]), *map(plain_word, said[1:])]) or _subjects_of(clusters, messages)
 
     def _contains_most(self, places: Sequence[int], words: Collection[int]) -> bool:
         """Return whether more than half of these clusters contain all of these words."""
@@ -178,12 +178,12 @@ class _View:
         return [words[place] for place in sorted(chosen, key=lambda place: (-told[place], place))]
 
 
-def _subjects_of(clusters: Sequence[Described]) -> str:
+def _subjects_of(clusters: Sequence[Described], messages: Messages) -> str:
     """Return the subjects of the largest clusters, and how many more there are; "" if no cluster has one."""
     listed = ""
     said = 0
     for one in sorted(clusters, key=lambda one: (-one.members.size, one.representative_id)):
-        subject = one.label.partition(EXAMPLES)[0]
+        subject, _ = without_examples(one.label)
         longer = f"{listed}, {plain_word(subject)}" if listed else subject
         if is_mixed(subject) or subject.lower() in listed.lower() or len(longer) > LABEL_CHARACTERS_MAX:
             continue
@@ -191,7 +191,7 @@ def _subjects_of(clusters: Sequence[Described]) -> str:
         if said == LISTED_MAX:
             break
     more = len(clusters) - said
-    return f"{listed} and {more} more" if listed and more else listed
+    return with_more(listed, more, messages) if listed and more else listed
 
 
 def _numbered(label: str) -> Iterator[str]:

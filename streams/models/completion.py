@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+from highwater.streams.messages import Messages, catalogue, messages_for
 from highwater.streams.models.retries import Failure
 
 _REQUEST_TIMEOUT, _TOO_MANY_REQUESTS, _SERVER_ERROR, _GATEWAY_TIMEOUT = 408, 429, 500, 504
@@ -61,8 +62,21 @@ def _ended(reason: Any, text: str | None) -> Completion | NoCompletion:
 
 
 def cut_off(tokens_max: int) -> str:
-    """Return the reason of an answer that reached its limit of tokens, for people."""
-    return f"the answer was cut off at its limit of {tokens_max:,} tokens"
+    """Return the reason of an answer that reached its limit of tokens, for people, in English."""
+    return _cut_off(tokens_max, catalogue().messages(None))
+
+
+def cut_off_mark(text: str, tokens_max: int) -> str:
+    """Return the end of a text that reached its limit of tokens, in the language of the text."""
+    return f"\n\n[{_cut_off(tokens_max, messages_for(text))}]"
+
+
+def _cut_off(tokens_max: int, messages: Messages) -> str:
+    return messages.ngettext(
+        "the answer was cut off at its limit of {number} token",
+        "the answer was cut off at its limit of {number} tokens",
+        tokens_max,
+    )
 
 
 def failure_of_status(status: int) -> Failure:

@@ -2,17 +2,19 @@
 
 It answers each stage in the form that the stage's prompt requests, from the same input, without clock, chance or state.
 Answers are unchanged sentences of the sources, chosen by the words that they share with the query (rarer words weigh
-more); if none shares enough, the answer is that there is none.
+more); if none shares enough, the answer is that there is none. Its own words are in the language of the query.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import orjson
 
+from highwater.streams.messages import Messages, catalogue, gettext_noop, messages_for
 from highwater.streams.models.answers import UnusableAnswerError, json_object_in
 from highwater.streams.queries.asked_kind import DATE, PERSON, AskedKind, asked_kind, asked_value
 from highwater.streams.queries.context import CONTEXT_TAG, QUERY_TAG
@@ -31,12 +33,14 @@ from highwater.streams.queries.shown import TEXT_CHARACTERS_MAX, passage_of, sho
 from highwater.streams.queries.states import Stage
 from highwater.streams.queries.words import SAME, VERSION, stem_of, subject_words, words_of
 
-NOTHING_FOUND = "Nothing that was ingested answers this."
-NOTHING_ASKED = "Nothing was asked before this."
+NOTHING_FOUND = gettext_noop("Nothing that was ingested answers this.")
+NOTHING_ASKED = gettext_noop("Nothing was asked before this.")
 KEYWORDS_MAX = 12
 # What the Assembler passes on; with texts of this length it stays below the 8,000 tokens of R1.22.
 SOURCES_MAX, RECORDS_MAX, LINES_MAX = 40, 5, 10
 TAGS_MAX = 8
+# The day and the minute of an ISO time.
+_DAY_CHARACTERS, _MINUTE_CHARACTERS = 10, 16
 _ELEMENT = re.compile(r"<(log|record|source)((?: [a-z]+=\"[^\"]*\")*)>(.*?)(?:</\1>|\Z)", re.DOTALL)
 _ATTRIBUTE = re.compile(r"(?<![a-z])([a-z]+)=\"([^\"]*)\"")
 _MATCHING = re.compile(r"<sources matching=\"([0-9]{1,12})\" words=\"([^\"]*)\">")
@@ -113,22 +117,24 @@ def _respond(user: str) -> str:
     elements = _elements(user.partition(f"<{CONTEXT_TAG}>")[2] or user)
     wanted = wanted_words(query)
     is_of_history = bool(_OF_HISTORY.search(query))
-    if is_of_history and (told := _of_history(wanted, elements)):
+    messages = messages_for(query)
+    if is_of_history and (told := _of_history(messages, wanted, elements)):
         return told
     sources = [one for one in elements if one.tag == "source"]
     best = nearest(query, wanted, sources)
     if best:
         counted = _MATCHING.search(user)
-        return _of_sources(query, best, counted=counted)
+        return _of_sources(messages, query, best, counted=counted)
     if is_of_history:
-        return NOTHING_ASKED
+        return messages.gettext(NOTHING_ASKED)
     # An earlier question without an answer does not count as one.
-    records = [one for one in elements if one.tag == "record" and NOTHING_FOUND not in one.text]
+    records = [one for one in elements if one.tag == "record" and not says_nothing_found(one.text)]
     remembered = nearest(query, wanted, records)
     if remembered:
-        shown = [f"- {one.attributes.get('from', '')}: {shown_of(one.text, wanted)}" for one in remembered[:2]]
-        return "\n".join([f"{NOTHING_FOUND} From what was said before:", *shown])
-    return NOTHING_FOUND
+        shown = [f"- {_since(messages, one)}: {shown_of(one.text, wanted)}" for one in remembered[:2]]
+        lead = f"{messages.gettext(NOTHING_FOUND)} {messages.gettext('From what was said before:')}"
+        return "\n".join([lead, *shown])
+    return messages.gettext(NOTHING_FOUND)
 
 
 def _archive(user: str) -> str:
@@ -137,14 +143,24 @@ def _archive(user: str) -> str:
     lines = [line.strip() for line in answer.splitlines() if line.strip()]
     # The first line introduces, the second is the best source.
     told = lines[1] if len(lines) > 1 and _LINE_MARK.match(lines[1]) else " ".join(lines[:1])
-    day = str(said.get("timestamp", ""))[:10]
+    messages = messages_for(query)
+    day = _dated(messages, str(said.get("timestamp", ""))[:_DAY_CHARACTERS])
     # The number of a source has no meaning later.
-    told = _LINE_MARK.sub("", told)
-    text = (
-        f'{f"On {day} the" if day else "The"} user asked: "{shortened(query)}" Answered: {shortened(told) or "nothing"}'
-    )
+    answered = shortened(_LINE_MARK.sub("", told)) or messages.pgettext("an answer", "nothing")
+    asked = shortened(query)
+    if day:
+        text = messages.gettext(
+            'On {date} the user asked: "{query}" Answered: {answer}', date=day, query=asked, answer=answered
+        )
+    else:
+        text = messages.gettext('The user asked: "{query}" Answered: {answer}', query=asked, answer=answered)
     tags = [word[:TAG_CHARACTERS_MAX] for word in subject_words(query)[:TAGS_MAX]]
     return orjson.dumps({"tags": tags, "text": text}).decode()
+
+
+def says_nothing_found(answer: str) -> bool:
+    """Return whether an answer says, in any language, that nothing was found."""
+    return any(said in answer for said in catalogue().every(NOTHING_FOUND))
 
 
 _ANSWERS: Mapping[Stage, Callable[[str], str]] = {
@@ -155,28 +171,29 @@ _ANSWERS: Mapping[Stage, Callable[[str], str]] = {
 }
 
 
-def _of_sources(query: str, best: Sequence[Element], *, counted: re.Match[str] | None) -> str:
+def _of_sources(messages: Messages, query: str, best: Sequence[Element], *, counted: re.Match[str] | None) -> str:
     wanted = wanted_words(query)
     named = frozenset().union(*(one.words for one in best))
     # A verb or a common noun may be reworded; a name that no source has is worth mentioning.
     told = [word for word in subject_words(query) if NAME.search(word) and not DATE_IN_QUERY.fullmatch(word)]
     missing = missing_names(query, told, named)
-    lines = [_lead(query, best, wanted, counted, asked_kind(query))]
+    lines = [_lead(messages, query, best, wanted, counted)]
     sought = asked_value(query)
     lines += [
-        f"[{_number(one)}] {_place(one)}: {shown_of(one.text, wanted, sought, one.heading)}" for one in best[:SHOWN_MAX]
+        f"[{_number(one)}] {_place(messages, one)}: {shown_of(one.text, wanted, sought, one.heading)}"
+        for one in best[:SHOWN_MAX]
     ]
     if missing:
-        lines.append(f"No source names {', '.join(missing[:SHOWN_MAX])}.")
+        lines.append(messages.gettext("No source names {names}.", names=", ".join(missing[:SHOWN_MAX])))
     return "\n".join(lines)
 
 
 def _lead(
+    messages: Messages,
     query: str,
     best: Sequence[Element],
     words_wanted: frozenset[str],
     counted: re.Match[str] | None,
-    of: AskedKind | None,
 ) -> str:
     """Return the sources' answer to the kind of question, as a sentence: how many, when, where, who, or the text of the
     nearest source.
@@ -187,24 +204,43 @@ def _lead(
     kind = "" if asked is None else asked[1].lower().split()[-1]
     is_document = bool(first.attributes.get("document"))
     if kind == "many" and counted and not is_document:
-        have = "1 insight has" if counted[1] == "1" else f"{counted[1]} insights have"
-        words = [f'"{word}"' for word in counted[2].split(", ")]
-        return f"{have} {_listed(words)}."
-    if kind == "when" and (date := _day(first)) and not is_document:
-        others = sorted({_day(one) for one in best[1:]} - {date, ""})
-        span = " to ".join(dict.fromkeys((others[0], others[-1]))) if others else ""
-        more = f"; the others from {span}" if others else ""
-        return f"The nearest source {mark} dates from {date}{more}."
+        words = [messages.pgettext("quotation marks", '"{text}"', text=word) for word in counted[2].split(", ")]
+        return messages.ngettext(
+            "{count} insight has {words}.",
+            "{count} insights have {words}.",
+            int(counted[1]),
+            count=counted[1],
+            words=messages.listed(words[:SHOWN_MAX]),
+        )
+    if kind == "when" and _day(first) and not is_document:
+        return _when(messages, best, mark)
     if kind == "where" and (channels := _channels_of(best, words_wanted)):
-        return f"It is reported in {_listed(channels)}."
+        return messages.gettext("It is reported in {places}.", places=messages.listed(channels[:SHOWN_MAX]))
     if kind in ("who", "whom"):
         # Only of sources that share as much as the nearest: others are about somebody else.
         near = [one for one in best[:SHOWN_MAX] if len(one.words & words_wanted) >= len(first.words & words_wanted)]
         people = list(dict.fromkeys(name for one in near for name in PERSON.findall(one.text)))
         if people:
-            return f"The sources name {_listed(people)}."
-        return f"No source names a person; the nearest one {mark} says: {shown_of(first.text, words_wanted)}"
-    return _lead_of_text(query, first, mark, words_wanted, of)
+            return messages.gettext("The sources name {names}.", names=messages.listed(people[:SHOWN_MAX]))
+        return messages.gettext(
+            "No source names a person; the nearest one {mark} says: {text}",
+            mark=mark,
+            text=shown_of(first.text, words_wanted),
+        )
+    return _lead_of_text(messages, query, first, mark, words_wanted)
+
+
+def _when(messages: Messages, best: Sequence[Element], mark: str) -> str:
+    """Return the date of the nearest source, and the first and the last of the others."""
+    date = _day(best[0])
+    others = sorted({_day(one) for one in best[1:]} - {date, ""})
+    shown = {"mark": mark, "date": _dated(messages, date)}
+    if not others:
+        return messages.gettext("The nearest source {mark} dates from {date}.", **shown)
+    shown |= {"first": _dated(messages, others[0]), "last": _dated(messages, others[-1])}
+    if len(others) == 1:
+        return messages.gettext("The nearest source {mark} dates from {date}; the others from {first}.", **shown)
+    return messages.gettext("The nearest source {mark} dates from {date}; the others from {first} to {last}.", **shown)
 
 
 def _channels_of(best: Sequence[Element], words_wanted: frozenset[str]) -> list[str]:
@@ -234,42 +270,55 @@ def _dates_of(query: str, one: Element, said: str) -> list[str]:
     return dates or value.named_in(one.heading)
 
 
-def _lead_of_text(query: str, first: Element, mark: str, words_wanted: frozenset[str], of: AskedKind | None) -> str:
+def _lead_of_text(messages: Messages, query: str, first: Element, mark: str, words_wanted: frozenset[str]) -> str:
     """Return the text of the nearest source, and the thing of the requested kind or the date, if it is certain."""
+    of = asked_kind(query)
     said = shown_of(first.text, words_wanted, of or asked_value(query), first.heading)
     named = [] if of is None else of.named_in(first.text)
     if of is not None and of.is_certain and not named:
-        return f"No {of.name} is named; the nearest source {mark} says: {said}"
+        return messages.gettext(
+            "No {kind} is named; the nearest source {mark} says: {text}", kind=of.name, mark=mark, text=said
+        )
     if of is None and first.attributes.get("document"):
         named = _dates_of(query, first, said)
     # A text that names many is quoted: it shows which one is meant.
-    return f"The nearest source {mark} {f'names {named[0]}' if len(named) == 1 else 'says'}: {said}"
+    if len(named) == 1:
+        return messages.gettext("The nearest source {mark} names {name}: {text}", mark=mark, name=named[0], text=said)
+    return messages.gettext("The nearest source {mark} says: {text}", mark=mark, text=said)
 
 
 def _day(one: Element) -> str:
-    return one.attributes.get("date", "")[:10]
+    return one.attributes.get("date", "")[:_DAY_CHARACTERS]
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = names[:SHOWN_MAX]
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+def _dated(messages: Messages, iso: str) -> str:
+    """Return a date, or a date and a time, of the context as a sentence has it; a malformed one as it is."""
+    try:
+        at = datetime.fromisoformat(iso)
+    except ValueError:
+        return iso.replace("T", " ")
+    return messages.day(at) if len(iso) == _DAY_CHARACTERS else messages.day_and_time(at)
 
 
-def _of_history(words_wanted: frozenset[str], elements: Sequence[Element]) -> str:
+def _since(messages: Messages, one: Element) -> str:
+    return _dated(messages, one.attributes.get("from", ""))
+
+
+def _of_history(messages: Messages, words_wanted: frozenset[str], elements: Sequence[Element]) -> str:
     """Return the earlier questions; "" if there were none."""
     asked = [one for one in elements if one.tag == "log" and one.attributes.get("type") == "user_query"]
     # "What did I ask about the controller?" asks for some of them.
     about = [one for one in asked if words_wanted & one.words] or asked
     if about:
         shown = [
-            f"- {one.attributes.get('at', '')[:16].replace('T', ' ')}: {shortened(one.text)}"
+            f"- {_dated(messages, one.attributes.get('at', '')[:_MINUTE_CHARACTERS])}: {shortened(one.text)}"
             for one in about[::-1][:SHOWN_MAX]
         ]
-        return "\n".join(["You asked before, the latest first:", *shown])
+        return "\n".join([messages.gettext("You asked before, the latest first:"), *shown])
     records = [one for one in elements if one.tag == "record"]
     if records:
-        shown = [f"- {one.attributes.get('from', '')}: {shortened(one.text)}" for one in records[::-1][:SHOWN_MAX]]
-        return "\n".join(["From memory, the latest first:", *shown])
+        shown = [f"- {_since(messages, one)}: {shortened(one.text)}" for one in records[::-1][:SHOWN_MAX]]
+        return "\n".join([messages.gettext("From memory, the latest first:"), *shown])
     return ""
 
 
@@ -327,8 +376,8 @@ def _number(one: Element) -> str:
     return one.attributes.get("n", "?")
 
 
-def _place(one: Element) -> str:
+def _place(messages: Messages, one: Element) -> str:
     """Return when and where a source was published, and its position in the log."""
     names = ("channel", "document", "heading") if one.attributes.get("document") else ("channel", "id")
     given = [one.attributes.get(name, "") for name in (*names, "position")]
-    return ", ".join(filter(None, (one.attributes.get("date", "")[:16].replace("T", " "), *given)))
+    return ", ".join(filter(None, (_dated(messages, one.attributes.get("date", "")[:_MINUTE_CHARACTERS]), *given)))

@@ -12,16 +12,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from highwater.streams.messages import catalogue, gettext_noop, messages_for
 from highwater.streams.queries.memory import Summary
 from highwater.streams.queries.runs import Run
 from highwater.streams.texts import Quotations
 
-WITHDRAWN_ANSWER = (
+WITHDRAWN_ANSWER = gettext_noop(
     "This answer was withdrawn, because a source that it was written from was retracted. "
     "Ask again for one from what is left."
 )
-WITHDRAWN_MEMORY = Summary(
-    (), "The user asked a question; the answer to it was withdrawn, because a source of it was retracted."
+WITHDRAWN_MEMORY = gettext_noop(
+    "The user asked a question; the answer to it was withdrawn, because a source of it was retracted."
 )
 _CITED = re.compile(r"\[(\d{1,3}(?:\s*[,;\u2013-]\s*\d{1,3})*)\]")
 
@@ -32,6 +33,21 @@ class WithdrawnSource(NamedTuple):
     channel_id: str
     source_id: str
     text: str
+
+
+def withdrawn_answer(query: str) -> str:
+    """Return what replaces the withdrawn answer to a query, in the language of the query."""
+    return messages_for(query).gettext(WITHDRAWN_ANSWER)
+
+
+def is_withdrawn(answer: str | None) -> bool:
+    """Return whether an answer was withdrawn, whichever language its query is in."""
+    return answer in catalogue().every(WITHDRAWN_ANSWER)
+
+
+def withdrawn_memory(query: str) -> Summary:
+    """Return what replaces the memory of a query whose answer was withdrawn."""
+    return Summary((), messages_for(query).gettext(WITHDRAWN_MEMORY))
 
 
 def numbers_of(sources: Sequence[Mapping[str, Any]], withdrawn: Iterable[WithdrawnSource]) -> list[int]:
@@ -67,5 +83,5 @@ def redacted_run(run: Run, withdrawn: Sequence[WithdrawnSource]) -> Run:
     others = [str(one["text"]) for number, one in enumerate(sources, 1) if number not in numbers]
     answer = run.answer
     if answer is not None and tells_of(answer, numbers, Quotations([one.text for one in withdrawn], others)):
-        answer = WITHDRAWN_ANSWER
+        answer = withdrawn_answer(run.query)
     return replace(run, sources=redacted_sources(sources, numbers) if numbers else run.sources, answer=answer)

@@ -15,8 +15,8 @@ import numpy as np
 
 from highwater.streams.feeds.clustering import cluster_embeddings
 from highwater.streams.feeds.division import divide
+from highwater.streams.feeds.label_words import without_examples, words_of_mixed
 from highwater.streams.feeds.labels import ClusterDescription, describe_clusters
-from highwater.streams.feeds.naming import EXAMPLES, MIXED
 from highwater.streams.feeds.tokens import STOP_WORDS, clean, root_of, spelled_words_of, stem_of
 from tests.bench import cluster_quality
 from tests.bench.data import insights, vectors
@@ -67,11 +67,11 @@ def coverage(label: str, texts: Sequence[str]) -> float:
 
     Words count by their roots. 1 for a label without words.
     """
-    head = label.partition(EXAMPLES)[0]
-    is_mixed = head.startswith(f"{MIXED}: ")
-    said = roots(head.removeprefix(f"{MIXED}: "))
+    head, _ = without_examples(label)
+    words = words_of_mixed(head)
+    said = roots(words or head)
     held = [roots(text) for text in texts]
-    return sum(not said.isdisjoint(own) if is_mixed else said <= own for own in held) / len(texts) if said else 1.0
+    return sum(not said.isdisjoint(own) if words else said <= own for own in held) / len(texts) if said else 1.0
 
 
 def roots(text: str) -> frozenset[str]:

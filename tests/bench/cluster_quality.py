@@ -315,8 +315,8 @@ def _scores(data: DataSet, topics: Topics) -> dict[tuple[str, str], float]:
 
 def _label_scores(members: NDArray[np.intp], data: DataSet) -> dict[tuple[str, str], float]:
     """What the product's labels say of any system's clusters: members that say the label, and clusters without a subject."""
+    from highwater.streams.feeds.label_words import is_mixed
     from highwater.streams.feeds.labels import describe_clusters
-    from highwater.streams.feeds.naming import is_mixed
     from tests.bench.cluster_labels import coverage
 
     assert data.texts is not None

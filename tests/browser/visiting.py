@@ -39,7 +39,7 @@ _FOCUSED = """() => {
   const at = document.activeElement;
   if (at === document.body || at === document.documentElement) return ["nowhere", true, ""];
   const place = at.matches(".skip, .hw-skip") ? "skip" : at.closest("main") ? "page"
-    : at.closest("nav") ? "navigation" : at.closest("header") ? "header" : "elsewhere";
+    : at.closest("footer") ? "footer" : at.closest("nav") ? "navigation" : at.closest("header") ? "header" : "elsewhere";
   const frame = at.closest(".q-field__control");  // a field of the library has a thicker frame instead
   const isSeen = getComputedStyle(at).outlineStyle !== "none" ||
     (frame !== null && parseFloat(getComputedStyle(frame, "::after").borderTopWidth) >= 2);

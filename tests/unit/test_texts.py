@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from highwater.streams.jobs.redaction import WITHDRAWN, redacted_slides, redacted_title
-from highwater.streams.queries.redaction import WITHDRAWN_ANSWER, WithdrawnSource, redacted_run
+from highwater.streams.queries.redaction import WITHDRAWN_ANSWER, WithdrawnSource, is_withdrawn, redacted_run
 from highwater.streams.queries.runs import Run
 from highwater.streams.queries.states import Status
 from highwater.streams.texts import Quotations
@@ -63,6 +65,20 @@ def test_an_answer_goes_with_the_source_that_it_tells_of(answer: str, is_withdra
     assert redacted_run(run, gone) == run
     assert redacted_run(_run(None), gone).answer is None
     assert redacted_run(_run(answer), [WithdrawnSource("other", "i1", "Not said anywhere at all")]) == _run(answer)
+
+
+def test_a_withdrawn_answer_is_in_the_language_of_its_query() -> None:
+    """Whichever it is, it is known as withdrawn."""
+    gone = [WithdrawnSource("c", "i1", SECRET)]
+    asked = replace(_run(f"{SECRET}."), query="Что и когда было куплено?")
+    answer = redacted_run(asked, gone).answer
+    assert answer is not None
+    assert answer.startswith("Этот ответ отозван, потому что отозван один из источников")
+    assert is_withdrawn(answer)
+    assert is_withdrawn(WITHDRAWN_ANSWER)
+    assert not is_withdrawn(None)
+    assert not is_withdrawn(SECRET)
+    assert redacted_run(replace(asked, answer=answer), gone).answer == answer
 
 
 def test_a_deck_loses_the_lines_that_quote_what_was_deleted() -> None:

@@ -4,6 +4,7 @@ import { Highwater } from "./highwater.js";
 
 const body = document.body;
 const client = new Highwater({ prefix: "highwater:read:", namespace: body.dataset.reader ?? "" });
+const words = JSON.parse(body.dataset.words); // in the language of the page
 const status = document.querySelector("[data-status]");
 const watches = new Map();
 const failing = new Set();
@@ -11,8 +12,12 @@ const failing = new Set();
 function say(part, isUpdating) {
   if (isUpdating) failing.add(part);
   else failing.delete(part);
-  const text = failing.size > 0 ? "Updating…" : "";
+  const text = failing.size > 0 ? words.updating : "";
   if (status !== null && status.textContent !== text) status.textContent = text;
+}
+
+function counted(text, number) {
+  return text.replace("{number}", String(number));
 }
 
 /** Says of each cluster what is new since the last visit, as `feed_pages.mark` does on the server. */
@@ -26,12 +31,12 @@ function mark(part) {
     const pairs = arrived.split(" ").filter(Boolean).map((pair) => pair.split(":"));
     const count = pairs.reduce((sum, [version, number]) => sum + (isNew(version) ? Number(number) : 0), 0);
     const isChanged = isNew(one.dataset.changed);
-    const words = count === Number(size) ? "New" : count > 0 ? `${count} new` : "Changed";
-    one.querySelector("[data-new]").textContent = isChanged ? words : "";
+    const said = count === Number(size) ? words.new : count > 0 ? counted(words.newOnes, count) : words.changed;
+    one.querySelector("[data-new]").textContent = isChanged ? said : "";
     news += count > 0 ? 1 : 0;
   }
   const told = part.querySelector("[data-news]");
-  if (told !== null) told.textContent = news > 0 ? `${news} with news since your last visit` : "";
+  if (told !== null) told.textContent = news > 0 ? counted(words.news, news) : "";
 }
 
 /** Replaces the content of a part; focus stays on what has the same address or id. */
@@ -49,8 +54,8 @@ function fill(part, html) {
 }
 
 /** The detail of a problem as a sentence, as `frame.sentence` makes it on the server. */
-function sentence(words) {
-  const begun = /^[a-z]+( |$)/.test(words) ? words[0].toUpperCase() + words.slice(1) : words;
+function sentence(detail) {
+  const begun = /^[a-z]+( |$)/.test(detail) ? detail[0].toUpperCase() + detail.slice(1) : detail;
   return /[.!?]$/.test(begun) ? begun : `${begun}.`;
 }
 
@@ -66,7 +71,9 @@ function show(part, state) {
     delete part.dataset.etag;
     const note = document.createElement("p");
     note.className = "note";
-    note.textContent = state.problem.status === 401 ? "You are signed out. Reload the page to sign in." : sentence(state.problem.detail ?? state.problem.title);
+    const isSignedOut = state.problem.status === 401;
+    note.textContent = isSignedOut ? words.signedOut : sentence(state.problem.detail ?? state.problem.title);
+    if (!isSignedOut) note.lang = "en"; // as the API says it
     part.replaceChildren(note);
   }
 }
@@ -97,7 +104,7 @@ function open(link) {
   part.dataset.keys = link.dataset.keys;
   delete part.dataset.etag;
   part.setAttribute("aria-busy", "true");
-  part.innerHTML = '<p class="note">Loading…</p>';
+  part.replaceChildren(Object.assign(document.createElement("p"), { className: "note", textContent: words.loading }));
   watch(part);
 }
 

@@ -125,6 +125,7 @@ def test_the_wheel_has_one_package(wheel: Path) -> None:
         "highwater/connectors/postgres/migrations/0001_spine.sql",
         "highwater/connectors/feeds/feeds.sql",
         "highwater/streams/identity/default_plans.toml",
+        "highwater/streams/locales/ru.po",
         "highwater/streams/models/pieces.txt",
         "highwater/api/sample/commits.jsonl.gz",
         "highwater/deploy/local/jars.lock",

@@ -192,6 +192,25 @@ def test_varnish_that_serves_old_pages_serves_none_to_a_position(caches: dict[st
         season.product.until(lambda expected=expected: _read(url, season.table).text == expected, "the cache follows")
 
 
+def test_varnish_hands_no_page_to_a_reader_of_another_language(caches: dict[str, str]) -> None:
+    """A readers' page and its part are in the language of each request, and are revalidated by the ETag of that language."""
+    for url in caches.values():
+        etags = {}
+        for language, words in (("ru-RU,ru;q=0.9", "Лиги"), ("en-US,en;q=0.9", "Leagues"), ("ru, *;q=0.1", "Лиги")):
+            for _ in range(2):
+                page = _read(url, "/read", Accept_Language=language)
+                assert (page.status_code, f"<h1>{words}</h1>" in page.text) == (200, True)
+                assert "private" in page.headers["cache-control"]
+            part = _read(url, "/read?part=leaderboard", Accept_Language=language)
+            etags.setdefault(words, part.headers["etag"])
+            assert part.headers["etag"] == etags[words]
+            again = _read(url, "/read?part=leaderboard", Accept_Language=language, If_None_Match=etags[words])
+            assert again.status_code == 304
+        assert len(set(etags.values())) == 2
+        english = {"Accept_Language": "en", "If_None_Match": etags["Лиги"]}
+        assert _read(url, "/read?part=leaderboard", **english).status_code == 200
+
+
 def test_varnish_hands_no_private_page_to_another(
     guarded: Any, season: Season, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -69,7 +69,7 @@ class Season:
 
     def part(self, tab: str = "table") -> str:
         """Where a tab requests it alone."""
-        return f"{self.page}/{tab}?part=1"
+        return f"{self.page}/{tab}?part=1&lang=en"
 
     def match(self, number: int) -> str:
         """The page of a match."""

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from tests.browser.readers.reading import snapshots, unreadable
 from tests.browser.readers.test_match import says
 
-ADS = "/read?part=ads"
+ADS = "/read?part=ads&lang=en"
 
 
 @pytest.fixture(scope="module")
@@ -85,4 +85,4 @@ def test_a_user_sees_the_rating_and_what_it_reached(browser: Any, tab: Any, seas
     expect(seen.page.locator("#leaderboard")).to_contain_text(re.compile("Users by points|No prediction is rated yet"))
     assert unreadable(seen.page) == []
     assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360
-    assert {"/read?part=leaderboard&rating=1", ADS} <= set(snapshots(seen.page))
+    assert {"/read?part=leaderboard&rating=1&lang=en", ADS} <= set(snapshots(seen.page))

@@ -1,4 +1,5 @@
 """The engine of the pipeline on a real database and a real HTTP service: each stage once, come what may."""
+# ruff: noqa: RUF001 - Russian
 
 from __future__ import annotations
 
@@ -27,7 +28,12 @@ from highwater.schemas.queries import PIPELINE_STAGE, RUN_ARCHIVED, RUN_CONTROLL
 from highwater.streams.clock import ProductClock
 from highwater.streams.jobs.jobs import cents
 from highwater.streams.queries.deltas import Piece
-from highwater.streams.queries.redaction import WITHDRAWN_ANSWER, WITHDRAWN_MEMORY
+from highwater.streams.queries.redaction import (
+    WITHDRAWN_ANSWER,
+    WITHDRAWN_MEMORY,
+    withdrawn_answer,
+    withdrawn_memory,
+)
 from highwater.streams.queries.runs import captured
 from highwater.streams.queries.states import Stage
 from tests.conftest import Stack
@@ -709,6 +715,28 @@ async def test_an_answer_goes_with_its_source(q: Queries):
     assert (await q.run(runs[0]))["redactions"] == 1
 
 
+async def test_a_withdrawn_answer_is_in_the_language_of_its_question(q: Queries):
+    """The answer, the user's history and the memory; another question's in its own language."""
+    await _channel(q)
+    worker = q.worker()
+    user = str(uuid.uuid4())
+    q.llm.script("responder", answer(f"{SECRET} [1]."), answer(f"{SECRET} [1]."))
+    queries = ("Что было с Falcon и когда это было?", "What of Falcon?")
+    runs = []
+    for query in queries:
+        runs.append(await q.ask(query, user=user))
+        await q.request(worker, runs[-1])
+        await q.until_status(runs[-1], "COMPLETED", archive="STORED")
+    await _retract(q, "d2")
+    for run_id, query in zip(runs, queries, strict=True):
+        assert (await q.run(run_id))["final_answer"] == withdrawn_answer(query)
+        logged = "SELECT content FROM raw_logs WHERE pipeline_run_id = $1 AND message_type = 'assistant_response'"
+        assert await q.context.pool.fetchval(logged, run_id) == withdrawn_answer(query)
+        remembered = "SELECT summary FROM lsm_storage WHERE pipeline_run_id = $1"
+        assert await q.context.pool.fetchval(remembered, run_id) == withdrawn_memory(query).text
+    assert len({withdrawn_answer(query) for query in queries}) == 2
+
+
 async def test_a_query_finds_nothing_that_was_retracted_before_it(q: Queries):
     """Neither as a source nor in what the model is asked."""
     await _channel(q)
@@ -737,4 +765,4 @@ async def test_a_run_at_work_answers_nothing_of_what_is_withdrawn(q: Queries):
     remembering.release.set()
     await q.until_status(run_id, "COMPLETED", archive="STORED")
     assert SECRET not in await _texts(q)
-    assert await q.context.pool.fetchval("SELECT summary FROM lsm_storage") == WITHDRAWN_MEMORY.text
+    assert await q.context.pool.fetchval("SELECT summary FROM lsm_storage") == WITHDRAWN_MEMORY

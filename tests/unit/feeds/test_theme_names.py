@@ -10,8 +10,8 @@ import pytest
 
 from highwater.streams.feeds.clustering import cluster_embeddings
 from highwater.streams.feeds.kinds import KINDS
+from highwater.streams.feeds.label_words import without_more
 from highwater.streams.feeds.labels import ClusterDescription, describe_clusters
-from highwater.streams.feeds.naming import without_more
 from highwater.streams.feeds.redaction import SearchedTexts, parts_of
 from highwater.streams.feeds.themes import theme_count
 from highwater.streams.feeds.tokens import root_of, stem_of
@@ -102,6 +102,7 @@ def test_a_theme_keeps_its_name_while_it_is_true() -> None:
     [
         ("Search, auth and 3 more", "Search, auth"),
         ("Search and 12 more (2)", "Search (2)"),
+        ("Поиск, вход и ещё 3", "Поиск, вход"),
         ("Search and 3 more things", "Search and 3 more things"),
     ],
 )

@@ -14,6 +14,7 @@ from highwater.streams.models.completion import (
     NoCompletion,
     ReasoningFilter,
     completion_in,
+    cut_off_mark,
     without_reasoning,
 )
 from highwater.streams.models.retries import Failure
@@ -88,3 +89,15 @@ def test_pieces_have_the_text_of_the_whole(text: str, cuts: list[int]):
         expected = without_reasoning(whole)
         if expected is not None:
             assert told == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "mark"),
+    [
+        ("So it is", "\n\n[the answer was cut off at its limit of 2,000 tokens]"),
+        ("Так это и было", "\n\n[ответ обрезан: достигнут предел в 2\u00a0000 токенов]"),
+    ],
+)
+def test_a_text_that_was_cut_off_says_so_in_its_language(text: str, mark: str):
+    """Its last line, after an empty one."""
+    assert cut_off_mark(text, 2_000) == mark

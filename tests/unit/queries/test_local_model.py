@@ -1,4 +1,5 @@
 """The built-in model answers every stage in the stage's own form, from what it was given and from nothing else."""
+# ruff: noqa: RUF001 - Russian
 
 from __future__ import annotations
 
@@ -447,3 +448,46 @@ def test_grammar_of_a_question_in_german_is_not_its_subject() -> None:
     assert "--mebi zeigt" in first_of("Mit welcher Option zeigt der Befehl free Mebibyte an?", noise, option)
     assert query_words("Quelle est la version de la base ?") == ["version", "base"]
     assert query_words("Did the war with the die end?") == ["war", "die", "end"]
+
+
+# -- the language of a question -----------------------------------------------------------------------------------------------
+
+RUSSIAN = "Что было изменено в контроллере и когда это было?"
+
+
+def test_a_russian_question_is_answered_in_russian() -> None:
+    """The model's own words and dates; the texts of the sources stay as they are."""
+    text = "Контроллер переписан, изменено хранение"
+    source = Source("aa", "desk", ms_from_iso("2026-05-03T10:00:00Z"), text, "t/0/1", 0.5)
+    assert ask(RUSSIAN, sources=[source]).splitlines() == [
+        f"В ближайшем источнике [1] сказано: {text}",
+        f"[1] 3 мая 2026 года в 10:00, desk, aa, t/0/1: {text}",  # four parts between commas, as in English
+    ]
+    assert ask(RUSSIAN, sources=[]) == "В загруженных данных ответа на это нет."
+    assert ask("What changed in the контроллер?", sources=[source]).startswith("The nearest source [1] says: ")
+
+
+def test_a_russian_memory_is_one_of_its_question() -> None:
+    """The record of a question is in its language; one that nothing was found does not count as an answer in any language."""
+    said = archivist_input(RUSSIAN, "В ближайшем источнике [1] сказано: Контроллер переписан", "2026-05-03T10:00:00Z")
+    kept = parse_summary(local_answer(Stage.ARCHIVIST, "", said))
+    assert kept.text == (
+        f"Вопрос пользователя от 3 мая 2026 года: «{RUSSIAN}» "
+        "Ответ: В ближайшем источнике [1] сказано: Контроллер переписан"
+    )
+    memory = Memory(1, "2026-05-03", "2026-05-03", kept.tags, kept.text)
+    assert ask(RUSSIAN, memories=[memory], sources=[]) == (
+        f"В загруженных данных ответа на это нет. Из сказанного ранее:\n- 3 мая 2026 года: {kept.text}"
+    )
+    nothing = archivist_input(RUSSIAN, ask(RUSSIAN, sources=[]), "2026-05-03T10:00:00Z")
+    empty = parse_summary(local_answer(Stage.ARCHIVIST, "", nothing))
+    again = Memory(1, "2026-05-03", "2026-05-03", empty.tags, empty.text)
+    assert ask(RUSSIAN, memories=[again], sources=[]) == "В загруженных данных ответа на это нет."
+
+
+@pytest.mark.parametrize("stamp", ["", "yesterday", "2026-99-99T00:00:00Z"])
+def test_a_malformed_time_is_shown_as_it_is(stamp: str) -> None:
+    """An answer does not fail because of a date that cannot be read."""
+    kept = parse_summary(local_answer(Stage.ARCHIVIST, "", archivist_input("why?", "Because.", stamp)))
+    begin = f"On {stamp[:10]} the" if stamp else "The"
+    assert kept.text == f'{begin} user asked: "why?" Answered: Because.'

@@ -1,4 +1,5 @@
 """A feed by theme, and its new items."""
+# ruff: noqa: RUF001 - Russian
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ import pytest
 
 from highwater.api.readers import feed_pages
 from highwater.api.readers.frame import sentence
+from highwater.streams.messages import catalogue
+
+ENGLISH, RUSSIAN = (catalogue().messages(language) for language in ("en", "ru"))
 
 
 def item(name: str, *keywords: str, size: int = 1, **more: Any) -> dict[str, Any]:
@@ -19,7 +23,7 @@ def item(name: str, *keywords: str, size: int = 1, **more: Any) -> dict[str, Any
 
 def heads(*items: dict[str, Any]) -> list[tuple[str, str]]:
     """Each section of a feed's page: its heading, and the names of its clusters."""
-    page = feed_pages.feed({"items": items, "built_at": "2026-01-02T03:04:05Z"})
+    page = feed_pages.feed({"items": items, "built_at": "2026-01-02T03:04:05Z"}, ENGLISH)
     sections = [part.partition("</h2>") for part in page.split("<section><h2>")[1:]]
     return [(head, "".join(re.findall(r"<h3>(\w+)", rest))) for head, _, rest in sections]
 
@@ -37,14 +41,14 @@ def test_a_cluster_is_under_the_theme_of_its_version() -> None:
 
 def test_a_feed_of_an_older_release_has_one_heading() -> None:
     """A document that was stored without themes is not grouped, and names no number of themes."""
-    page = feed_pages.feed({"items": [item("a"), item("b")], "built_at": "2026-01-02T03:04:05Z"})
+    page = feed_pages.feed({"items": [item("a"), item("b")], "built_at": "2026-01-02T03:04:05Z"}, ENGLISH)
     assert heads(item("a"), item("b")) == [("Clusters", "ab")]
     assert "2 clusters · Updated" in page
 
 
 def test_one_cluster_is_one() -> None:
     """Counts of one thing are in the singular."""
-    page = feed_pages.feed({"items": [item("a", size=1, theme="t")], "built_at": "2026-01-02T03:04:05Z"})
+    page = feed_pages.feed({"items": [item("a", size=1, theme="t")], "built_at": "2026-01-02T03:04:05Z"}, ENGLISH)
     assert "1 cluster in 1 theme · Updated" in page
     assert "<small>1 insight</small>" in page
 
@@ -65,14 +69,26 @@ def test_what_is_new_of_a_cluster(since: int | None, born: int, changed: int, wo
     that were there before.
     """
     one = item("a", size=12, born_version=born, changed_version=changed, arrived=[[1, 5], [5, 3], [7, 4]])
-    assert feed_pages.mark(one, since) == words
-    note = "with news" in feed_pages.feed({"items": [one], "built_at": "2026-01-02T03:04:05Z"}, since=since)
+    assert feed_pages.mark(one, since, ENGLISH) == words
+    note = "with news" in feed_pages.feed({"items": [one], "built_at": "2026-01-02T03:04:05Z"}, ENGLISH, since=since)
     assert note == (words not in ("", "Changed"))
+
+
+def test_a_feed_in_russian() -> None:
+    """Counts, dates and marks; the texts of others stay as they are."""
+    insight = {"insight_id": "i", "channel_id": "c", "ts": "2026-05-03T09:05:00Z", "text": "Broker", "url": None}
+    items = [item(name, "kafka", size=21, theme="Broker", insights=[insight]) for name in "abc"]
+    page = feed_pages.feed({"items": items, "built_at": "2026-01-02T03:04:05Z"}, RUSSIAN, since=0)
+    told = re.sub(r"<[^>]+>", "", page)
+    assert (
+        "3 кластера в 1 теме · Обновлено: пт, 2 января 2026, 03:04 UTC обновилось с вашего прошлого визита: 3" in told
+    )
+    assert "a Новый21 инсайт · kafkaПоследние инсайты: aBrokerc · вс, 3 мая 2026, 09:05 UTC" in told
 
 
 def test_an_empty_feed_says_how_it_is_filled() -> None:
     """Before the first clusters."""
-    assert "subscribed" in feed_pages.feed({"items": [], "built_at": None})
+    assert "subscribed" in feed_pages.feed({"items": [], "built_at": None}, ENGLISH)
 
 
 def test_texts_of_others_are_texts() -> None:
@@ -81,12 +97,13 @@ def test_texts_of_others_are_texts() -> None:
     insight = {"insight_id": bad, "channel_id": bad, "ts": "2026-01-02T03:04:05Z", "text": bad, "url": "javascript:x()"}
     shown = feed_pages.feed(
         {"items": [item(bad, bad, title=bad, summary=bad, insights=[insight])], "built_at": "2026-01-02T03:04:05Z"},
+        ENGLISH,
         since=0,
         deck="/read/feed/deck?user=x",
     )
     assert "<script" not in shown
     assert "javascript:" not in shown
-    linked = feed_pages.insights([{**insight, "url": "https://example.org/?a=1&b=2"}])
+    linked = feed_pages.insights([{**insight, "url": "https://example.org/?a=1&b=2"}], ENGLISH)
     assert 'href="https://example.org/?a=1&amp;b=2"' in linked
 
 
