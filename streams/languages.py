@@ -153,6 +153,9 @@ _DECIDED = frozenset(
 )
 
 
+_NOT_ENGLISH = frozenset(_LANGUAGES_OF) - FUNCTION_WORDS[ENGLISH]
+
+
 def function_words_in(language: str | None) -> frozenset[str]:
     """Return the function words in a text of a language, or of an unknown one, besides those of English."""
     return _DECIDED if language is None else _FOREIGN_IN[language]
@@ -228,5 +231,8 @@ def languages_asked(question: str) -> list[str]:
 def text_language(text: str) -> str | None:
     """Return the language by which the words of a text are stemmed (`STEMMED`); None: English, or it does not show it."""
     lower = text[:_CHARACTERS_READ_MAX].lower()
-    language = language_of(raw.strip(_EDGES) for raw in lower.split()) or script_language(lower)
+    words = [raw if raw.isalpha() else raw.strip(_EDGES) for raw in lower.split()]
+    if _NOT_ENGLISH.isdisjoint(words) and lower.isascii():
+        return None  # most texts: no other language can have more of their words than English
+    language = language_of(words) or script_language(lower)
     return language if language in STEMMED else None
