@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 ENGLISH = "en"
-# The beginning of a text shows its language.
-_CHARACTERS_READ_MAX = 2_000
+# The beginning of a text shows its language: some hundred words.
+_CHARACTERS_READ_MAX = 600
 # A text has a language if at least this number of its words are function words of it, and more than of any other. `per`, `non`
 # and `in` are English words too: of another language one word must be of that alone, or have other letters, or there is one more,
 # or such words are more than a third of a text.

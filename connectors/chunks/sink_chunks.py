@@ -57,7 +57,6 @@ from highwater.streams.chunks.upserts import (
 )
 from highwater.streams.chunks.validation import IDENTITY, check_chunks_event
 from highwater.streams.clock import to_datetime, to_ms
-from highwater.streams.languages import text_language
 from highwater.streams.telemetry import get_log
 
 Said: TypeAlias = ChunkSubmitted | IngestFinished
@@ -264,7 +263,6 @@ def _submitted(key: SourceKey, record: Record, value: ChunkSubmitted, refusal: R
         record.offset,
         record.arrived_ms,
         refusal,
-        text_language(f"{value['title'] or ''} {content}"),
     )
 
 

@@ -22,6 +22,7 @@ from highwater.schemas.positions import Position
 from highwater.streams.chunks.passports import NOTHING_GIVEN, Given
 from highwater.streams.chunks.upserts import Failure, Ingest, Plan, Source, Stored, Submitted, Write
 from highwater.streams.clock import to_datetime
+from highwater.streams.languages import text_language
 
 # The advisory lock of an ingest's report; other numbers are beside it in this folder.
 _REPORT_CLASS = 7_431
@@ -275,7 +276,7 @@ def _chunk_row(place: int, number: int, write: Write) -> tuple[Any, ...]:
         said.partition,
         said.offset,
         to_datetime(said.arrived_ms),
-        said.language,
+        text_language(f"{said.title or ''} {said.content}"),  # only of what is written: most ingests repeat most chunks
     )
 
 

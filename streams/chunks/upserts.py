@@ -38,9 +38,7 @@ class Refusal(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """A submitted chunk; `place` is its topic/partition, `language` that of its words (`text_language`). One with a
-    `refusal` is only counted.
-    """
+    """A submitted chunk; `place` is its topic/partition. One with a `refusal` is only counted."""
 
     ingest_id: str
     chunk_no: int
@@ -55,7 +53,6 @@ class Submitted(NamedTuple):
     offset: int
     arrived_ms: int
     refusal: Refusal | None = None
-    language: str | None = None
 
 
 class End(NamedTuple):
