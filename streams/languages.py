@@ -222,9 +222,8 @@ def script_language(text: str) -> str | None:
     return next((name for name, letter in _LANGUAGES_OF_SCRIPTS if letter.search(text)), None)
 
 
-def languages_asked(question: str) -> list[str]:
-    """Return the languages, besides English, in which a question is searched for: its own, or all if it shows none."""
-    language = text_language(question)
+def languages_asked(language: str | None) -> list[str]:
+    """Return the languages, besides English, in which a question in a language is searched for: that, or all if it shows none."""
     return list(STEMMED) if language is None else [language]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
+from functools import cached_property
 from hashlib import sha256
 from typing import Annotated, Any
 
@@ -123,6 +124,11 @@ class SearchParameters(BaseModel):
         ),
     ] = None
 
+    @cached_property
+    def asked(self) -> AskedText:
+        """Return `q` by its parts."""
+        return asked_text(self.q)
+
 
 @router.get(
     "/api/chunks/search",
@@ -199,15 +205,15 @@ def _search_head(
     of_row = None if found.row is None else {name: found.row[name] for name in (*PASSPORT_KEYS, "is_hot")}
     said = [parameters.model_dump(exclude={"as_of"}), parameters.as_of is not None]
     texts_of_ms = _texts_of(services, found, parameters, as_of_ms)
-    reranker = _reranker(chunks, asked_text(parameters.q), parameters)
+    reranker = _reranker(chunks, parameters)
     basis = [found.etag, said, as_of_ms, texts_of_ms, of_row, chunks.query_vectors.model, reranker and reranker.name]
     digest = sha256(orjson.dumps(basis)).hexdigest()[:16]
     return Head(found.version, f"chunks-{found.version}-{digest}", found.caused_by, services.clock())
 
 
-def _reranker(chunks: ChunkServices, asked: AskedText, parameters: SearchParameters) -> Reranker | None:
+def _reranker(chunks: ChunkServices, parameters: SearchParameters) -> Reranker | None:
     """Return the reranker of this search, if there is one."""
-    return chunks.reranker if parameters.rerank and asked.text and parameters.mode is Mode.HYBRID else None
+    return chunks.reranker if parameters.rerank and parameters.asked.text and parameters.mode is Mode.HYBRID else None
 
 
 def _texts_of(services: Services, found: Namespace, parameters: SearchParameters, as_of_ms: int) -> int | None:
@@ -232,8 +238,8 @@ async def _searched(
     results: Sequence[Result] = ()
     is_complete, is_exact, compared_by, cold_hidden, without_vector = True, True, None, 0, 0
     texts_of_ms = _texts_of(services, found, parameters, as_of_ms)
-    asked = asked_text(parameters.q)
-    reranker, ranking = _reranker(chunks, asked, parameters), Ranking.SCORES
+    asked = parameters.asked
+    reranker, ranking = _reranker(chunks, parameters), Ranking.SCORES
     if found.row is not None:
         vector, compared_by = await _compared(services, chunks, found, asked.text, vector, payer)
         answer = await _search(

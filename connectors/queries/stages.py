@@ -147,9 +147,8 @@ class Stages:
         asked = self._chunks.asked(run.query, Work(run.id, user_key(run.user_id)))
         insights = await self._insights.of_query(run.query, words, asked, channels, limit=SOURCES_TOLD)
         chunks = await self._chunks.of_query(asked, words, limit=SOURCES_TOLD, as_of_ms=run.updated_ms)
-        sources = nearest(
-            [*map(_of_insight, insights), *(_of_chunk(chunk, is_read=reads_english(run.query)) for chunk in chunks)]
-        )
+        is_read = reads_english(run.query)
+        sources = nearest([*map(_of_insight, insights), *(_of_chunk(chunk, is_read=is_read) for chunk in chunks)])
         matching = None
         if sources and asks_how_many(run.query):
             matching = await self._insights.count(subject_words(run.query), channels)

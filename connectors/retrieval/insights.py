@@ -91,13 +91,13 @@ class InsightSearch:
         Raises:
             UnavailableError: PostgreSQL is unavailable.
         """
+        language = text_language(query)
         basis, vector = await self._vector(query, asked)
         async with reading(self._pool) as tx:
             named = await _named(tx, words, channels)
-            held, ids = await self._with_words(tx, words, channels, named, query)
+            held, ids = await self._with_words(tx, words, channels, named, language)
             ids |= await self._nearest(tx, channels, basis, vector)
             rows = await tx.fetch(QUERIES["insights_to_score"], list(ids), basis)
-        language = text_language(query)
         own = frozenset(words_asked(word, language) for word in subject_words(query))
         return scored(held, rows, vector, own=own, language=language, is_read=reads_english(query))[:limit]
 
@@ -113,7 +113,7 @@ class InsightSearch:
             of = [row["channel_id"] for row in named] or channels
             names = {name for row in named for name in _names(row["channel_id"])}
             others = [word for word in words if word.casefold() not in names]
-            languages = languages_asked(" ".join(words))
+            languages = languages_asked(text_language(" ".join(words)))
             found = await tx.fetch(QUERIES["insights_with_words"], others, of, 1, languages)
             had = [others[row["place"] - 1] for row in found]
             if not had:
@@ -128,10 +128,10 @@ class InsightSearch:
         words: Sequence[str],
         channels: Sequence[str] | None,
         named: Sequence[Row],
-        query: str,
+        language: str | None,
     ) -> tuple[Words, set[str]]:
         of_named = [row["channel_id"] for row in named]
-        language, languages = text_language(query), languages_asked(query)
+        languages = languages_asked(language)
         found = await tx.fetch(QUERIES["insights_with_words"], list(words), channels, INSIGHTS_PER_WORD, languages)
         total = int(await tx.fetchval(QUERIES["count_insights"], channels))
         holders: dict[frozenset[str], int] = {stems: 0 for word in words if (stems := words_asked(word, language))}

@@ -184,15 +184,8 @@ async def search(
         if asked.vector is None and found_words is None and (q_vector is not None or text is not None):
             raise NothingToCompareError
         lacks_vectors = asked.vector is not None and now["without_vector"] > 0
-        looking = _Looking(
-            asked,
-            found_words,
-            scoring,
-            depths,
-            _looked_for(asked, limit),
-            is_filtered=is_filtered,
-            lacks_vectors=lacks_vectors,
-        )
+        looked_for = _looked_for(asked, limit)
+        looking = _Looking(asked, found_words, scoring, depths, looked_for, is_filtered, lacks_vectors)
         found = await _current(tx, namespace, now, looking)
         if asked.texts_of is not None:
             found = await _with_former(tx, found, looking, limit)

@@ -130,7 +130,8 @@ async def words_of(
         candidates_max: how many chunks may have one of the rare words.
         text_share: the share of words in a similarity.
     """
-    rows = await tx.fetch(QUERIES["words_asked"], ns, question, languages_asked(question), text_language(question))
+    language = text_language(question)
+    rows = await tx.fetch(QUERIES["words_asked"], ns, question, languages_asked(language), language)
     words = _words_in(rows)
     if not words:
         return None
@@ -163,7 +164,7 @@ async def words_required(tx: Connection, ns: str, asked: AskedText) -> str | Non
     excludes; None if there are no such words.
     """
     words = [one for one in asked.excluded if is_word(one)]
-    given = (list(asked.required), words, languages_asked(asked.text))
+    given = (list(asked.required), words, languages_asked(text_language(asked.text)))
     query: str | None = await tx.fetchval(QUERIES["words_required"], ns, *given)
     return query
 
