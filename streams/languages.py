@@ -215,6 +215,10 @@ STEMMED: Mapping[str, str] = {
 }
 
 
+# Languages that write several nouns as one word: Systemdienst, processorkärna.
+COMPOUNDING = frozenset({"de", "nl", "sv"})
+
+
 def script_language(text: str) -> str | None:
     """Return the language that a text in lower case has by its letters alone; None for Latin and unknown ones."""
     if text.isascii() or _OTHER_LETTERS.search(text):

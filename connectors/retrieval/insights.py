@@ -24,7 +24,7 @@ from highwater.streams.chunks.scoring import answer_similarity, word_weights
 from highwater.streams.clock import to_ms
 from highwater.streams.feeds.basis import Basis
 from highwater.streams.feeds.embedding import TextEmbedder
-from highwater.streams.languages import languages_asked, text_language
+from highwater.streams.languages import COMPOUNDING, languages_asked, text_language
 from highwater.streams.models.wordpiece import reads_english
 from highwater.streams.queries.context import Matching
 from highwater.streams.queries.words import subject_words, words_asked, words_of
@@ -114,7 +114,7 @@ class InsightSearch:
             names = {name for row in named for name in _names(row["channel_id"])}
             others = [word for word in words if word.casefold() not in names]
             languages = languages_asked(text_language(" ".join(words)))
-            found = await tx.fetch(QUERIES["insights_with_words"], others, of, 1, languages)
+            found = await tx.fetch(QUERIES["insights_with_words"], others, of, 1, languages, [])
             had = [others[row["place"] - 1] for row in found]
             if not had:
                 return None
@@ -131,8 +131,10 @@ class InsightSearch:
         language: str | None,
     ) -> tuple[Words, set[str]]:
         of_named = [row["channel_id"] for row in named]
-        languages = languages_asked(language)
-        found = await tx.fetch(QUERIES["insights_with_words"], list(words), channels, INSIGHTS_PER_WORD, languages)
+        languages, compounds = languages_asked(language), sorted(COMPOUNDING)
+        found = await tx.fetch(
+            QUERIES["insights_with_words"], list(words), channels, INSIGHTS_PER_WORD, languages, compounds
+        )
         total = int(await tx.fetchval(QUERIES["count_insights"], channels))
         holders: dict[frozenset[str], int] = {stems: 0 for word in words if (stems := words_asked(word, language))}
         for row in found:
@@ -145,7 +147,9 @@ class InsightSearch:
                 holders[stems] = max(holders[stems], seen)
         ids = {insight_id for row in found for insight_id in row["insight_ids"]}
         if of_named:
-            more = await tx.fetch(QUERIES["insights_with_words"], list(words), of_named, INSIGHTS_PER_WORD, languages)
+            more = await tx.fetch(
+                QUERIES["insights_with_words"], list(words), of_named, INSIGHTS_PER_WORD, languages, compounds
+            )
             ids |= {insight_id for row in more for insight_id in row["insight_ids"]}
             newest = await tx.fetch(QUERIES["newest_insights"], of_named, _NEWEST_OF_NAMED_MAX)
             ids |= {row["insight_id"] for row in newest}
@@ -199,12 +203,13 @@ def scored(
     the Analyzer. `language`: of the question; `is_read`: as for `answer_similarity`.
     """
     weights = asked.weights(own)
+    parts = frozenset().union(*weights)
     whole = sum(weight for group, weight in weights.items() if group in own) or 1.0
     texts = [row["text"] or "" for row in rows]
     query = None if vector is None else np.frombuffer(vector, "<f4")
     found = []
     for row, text in zip(rows, texts, strict=True):
-        stems = words_of(f"{row['channel_id']} {text}", language)
+        stems = words_of(f"{row['channel_id']} {text}", language, parts)
         has = {group: weight for group, weight in weights.items() if group <= stems}
         by_words = sum(has.values())
         held = row["vector"]

@@ -24,14 +24,17 @@ SELECT coalesce(sum(current_seq), 0)::bigint FROM channels WHERE $1::text[] IS N
 SELECT count(*) FROM channels
 
 -- For each word how many insights have it, and the newest $3 of them, by its stem in English and, of insights in other languages,
--- in those of them that are asked for ($4). Without channels: of all.
+-- in those of them that are asked for ($4). Without channels: of all. In languages with compound words ($5) words that begin with
+-- a stem of four letters or more have it too.
 -- name: insights_with_words
 SELECT w.place, max(i.holders) AS holders, array_agg(i.insight_id) AS insight_ids
 FROM (
     SELECT w.place, plainto_tsquery('english', w.words) AS in_english, (
         SELECT string_agg(stems, ' | ')::tsquery
-        FROM (SELECT DISTINCT plainto_tsquery(search_configuration(l.language), w.words)::text AS stems
-              FROM unnest($4::text[]) AS l (language)) AS of_languages
+        FROM (SELECT DISTINCT CASE WHEN l.language = ANY ($5::text[]) THEN regexp_replace(q.stems, '(\w\w\w\w'')', '\1:*', 'g') ELSE q.stems END
+                  AS stems
+              FROM unnest($4::text[]) AS l (language),
+                   LATERAL (SELECT plainto_tsquery(search_configuration(l.language), w.words)::text AS stems) AS q) AS of_languages
         WHERE stems <> ''
     ) AS in_others
     FROM unnest($1::text[]) WITH ORDINALITY AS w (words, place)

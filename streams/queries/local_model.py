@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from highwater.streams.languages import text_language
 from highwater.streams.messages import Messages, catalogue, gettext_noop, messages_for
 from highwater.streams.models.answers import UnusableAnswerError, json_object_in
 from highwater.streams.queries.asked_kind import DATE, PERSON, AskedKind, asked_kind, asked_value
@@ -25,6 +26,7 @@ from highwater.streams.queries.nearest import (
     SHOWN_MAX,
     Element,
     missing_names,
+    narrowed_to,
     nearest,
     ranked_by_words,
     wanted_words,
@@ -97,8 +99,9 @@ def _analyze(user: str) -> str:
 
 
 def _assemble(user: str) -> str:
-    query, elements = _between(user, "user_query"), _elements(user)
+    query = _between(user, "user_query")
     wanted = wanted_words(query)
+    elements = _elements(user, wanted)
     is_of_history = bool(_OF_HISTORY.search(query))
     lines = [one for one in elements if one.tag == "log" and (is_of_history or wanted & one.words)]
     records = [one for one in elements if one.tag == "record"]
@@ -114,8 +117,8 @@ def _assemble(user: str) -> str:
 
 def _respond(user: str) -> str:
     query = _between(user, QUERY_TAG)
-    elements = _elements(user.partition(f"<{CONTEXT_TAG}>")[2] or user)
     wanted = wanted_words(query)
+    elements = _elements(user.partition(f"<{CONTEXT_TAG}>")[2] or user, wanted)
     is_of_history = bool(_OF_HISTORY.search(query))
     messages = messages_for(query)
     if is_of_history and (told := _of_history(messages, wanted, elements)):
@@ -176,6 +179,9 @@ def _of_sources(messages: Messages, query: str, best: Sequence[Element], *, coun
     named = frozenset().union(*(one.words for one in best))
     # A verb or a common noun may be reworded; a name that no source has is worth mentioning.
     told = [word for word in subject_words(query) if NAME.search(word) and not DATE_IN_QUERY.fullmatch(word)]
+    if text_language(query) == "de":
+        # Each noun has a capital.
+        told = [word for word in told if not word.istitle()]
     missing = missing_names(query, told, named)
     lines = [_lead(messages, query, best, wanted, counted)]
     sought = asked_value(query)
@@ -185,6 +191,9 @@ def _of_sources(messages: Messages, query: str, best: Sequence[Element], *, coun
     ]
     if missing:
         lines.append(messages.gettext("No source names {names}.", names=", ".join(missing[:SHOWN_MAX])))
+    if narrowed := narrowed_to(query, best[0]):
+        names = ", ".join(narrowed)
+        lines.append(messages.gettext("Only sources of what the question names are listed: {names}.", names=names))
     return "\n".join(lines)
 
 
@@ -356,8 +365,9 @@ def _written(one: Element, words_wanted: frozenset[str], of: AskedKind | None) -
     return f"<{one.tag}{given}>{text}</{one.tag}>"
 
 
-def _elements(text: str) -> list[Element]:
-    return [Element(tag, dict(_ATTRIBUTE.findall(given)), body.strip()) for tag, given, body in _ELEMENT.findall(text)]
+def _elements(text: str, asked: frozenset[str]) -> list[Element]:
+    found = _ELEMENT.findall(text)
+    return [Element(tag, dict(_ATTRIBUTE.findall(given)), body.strip(), asked) for tag, given, body in found]
 
 
 def _between(text: str, tag: str) -> str:

@@ -13,6 +13,7 @@ from math import log
 from typing import NamedTuple
 
 from highwater.streams.languages import text_language
+from highwater.streams.letters import comparable, runs_in
 from highwater.streams.queries.asked_kind import DATE, AskedKind, asked_kind, asked_value
 from highwater.streams.queries.asked_kind import NAME as PERSON_NAME
 from highwater.streams.queries.shown import words_shared
@@ -37,16 +38,22 @@ HEADING_BETWEEN = " \u203a "
 
 
 class Element(NamedTuple):
-    """An entry of a draft or payload."""
+    """An entry of a draft or payload; `asked`: the words of the query, of which it may have some in compound words."""
 
     tag: str
     attributes: Mapping[str, str]
     text: str
+    asked: frozenset[str] = frozenset()
 
     @property
     def heading(self) -> str:
         """Return the heading directly above it."""
         return self.attributes.get("heading", "").rpartition(HEADING_BETWEEN)[2]
+
+    @property
+    def date(self) -> str:
+        """Return its ISO time, or that of the first event of a record; empty if it has none."""
+        return self.attributes.get("date", self.attributes.get("from", ""))
 
     @property
     def above(self) -> str:
@@ -57,7 +64,7 @@ class Element(NamedTuple):
     def words(self) -> frozenset[str]:
         """Return the words of its text, its tags, and what stands above it."""
         given = (self.attributes.get(name, "") for name in ("tags", "channel", "document", "heading"))
-        return words_of(" ".join((self.text, *given)))
+        return words_of(" ".join((self.text, *given)), None, self.asked)
 
 
 class Scored(NamedTuple):
@@ -69,14 +76,10 @@ class Scored(NamedTuple):
 
 def nearest(query: str, words_wanted: frozenset[str], elements: Sequence[Element]) -> list[Element]:
     """Return those that share enough with the query, the best first, without repeated texts; only those of a date that
-    the query names, if there are any.
+    the query names, if there are any, and of the channel or document of the best one, if the query names it.
     """
-    dates = _dates_in(query)
-    dated = [
-        one
-        for one in elements
-        if dates and one.attributes.get("date", one.attributes.get("from", "")).startswith(dates)
-    ]
+    dates = _dates_named(query)
+    dated = [one for one in elements if dates and one.date.startswith(dates)]
     if dated:
         elements = dated
         words_wanted = frozenset(word for word in words_wanted if not word.isdigit())
@@ -91,7 +94,7 @@ def nearest(query: str, words_wanted: frozenset[str], elements: Sequence[Element
         return []
     if unnamed:
         # Without a part of what the question is about, the name of a channel and one word are chance.
-        elements = [one for one in elements if len(words_of(one.text) & words_wanted) >= least]
+        elements = [one for one in elements if len(words_of(one.text, None, words_wanted) & words_wanted) >= least]
     ranked = ranked_by_words(words_wanted, elements)
     if not ranked:
         return dated[:SHOWN_MAX] if dated and not words_wanted else []
@@ -105,6 +108,8 @@ def nearest(query: str, words_wanted: frozenset[str], elements: Sequence[Element
         near = _naming_first(near, nearer, words_wanted, kind, 0 if kind.is_certain else 1)
     elif value is not None and near[0].attributes.get("document"):
         near = _naming_first(near, near, words_wanted, value, 0)
+    if place := _place_named(query, near[0]):
+        near = [one for one in near if _place_named(query, one) == place]
     if _RECENT.search(query):
         near.sort(key=lambda one: one.attributes.get("date", ""), reverse=True)
     return list({" ".join(sorted(one.words)): one for one in reversed(near)}.values())[::-1]
@@ -140,7 +145,27 @@ def _naming_first(
     return [*naming, *(one for one in near if one not in naming)]
 
 
-def _dates_in(query: str) -> tuple[str, ...]:
+def narrowed_to(query: str, one: Element) -> list[str]:
+    """Return what a query names that narrows its sources to such as this one: a channel or a document, and dates."""
+    return [
+        *filter(None, [_place_named(query, one)]),
+        *(date for date in _dates_named(query) if one.date.startswith(date)),
+    ]
+
+
+def _place_named(query: str, one: Element) -> str:
+    """Return the place of a source, its channel or its document, if the query names it: whole, or without its owner; else
+    nothing.
+    """
+    asked = f" {' '.join(runs_in(comparable(query).lower()))} "
+    for name in (one.attributes.get("channel", ""), one.attributes.get("document", "")):
+        runs = " ".join(runs_in(comparable(name.rpartition("/")[2]).lower()))
+        if runs and f" {runs} " in asked:
+            return name
+    return ""
+
+
+def _dates_named(query: str) -> tuple[str, ...]:
     """Return the days, months and years that a query names, as prefixes of ISO dates: months with a year if there are
     any, else all.
     """

@@ -8,6 +8,7 @@ from functools import cache, lru_cache
 import snowballstemmer
 
 from highwater.streams.languages import (
+    COMPOUNDING,
     ENGLISH,
     FUNCTION_WORDS,
     SCRIPT_LANGUAGES,
@@ -26,6 +27,8 @@ _DAY = re.compile(r"(?<![\w-])(?:19|20)\d\d-[01]\d-[0-3]\d(?![\w-])")
 _CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z]{2})(?=[A-Z][a-z])")
 # With at least this many meaningful words in a question, a text must share two.
 _WORDS_OF_TWO = 3
+# Shorter parts of a word are often chance: "ein", "tag". The stem of "Dienst" has four letters.
+_PART_CHARACTERS_MIN = 4
 # Synonyms in texts about changes; the first names the group.
 SAME = (
     ("update", "upgrade", "bump"),
@@ -89,13 +92,20 @@ def _marked_word() -> re.Pattern[str]:
     return re.compile(rf"[^\W_]{within}{letter}|{letter}")
 
 
-def words_of(text: str, language: str | None = None) -> frozenset[str]:
+def words_of(text: str, language: str | None = None, parts: frozenset[str] = frozenset()) -> frozenset[str]:
     """Return the words by which a text is compared with a question in `language`: identifiers split into their parts, one name
     for synonyms; a version is one word, and so is a date. Without endings in English, in that language, and in its own.
+
+    `parts`: words of the question. In a language with compound words a text has those with which one of its words begins or
+    ends: "Systemdienst" has "Dienst".
     """
     found = words_asked(text, None)
-    for other in {language, text_language(text)} - {None, *SCRIPT_LANGUAGES}:
+    own = text_language(text)
+    for other in {language, own} - {None, *SCRIPT_LANGUAGES}:
         found |= words_asked(text, other)
+    if own in COMPOUNDING:
+        missing = (part for part in parts - found if len(part) >= _PART_CHARACTERS_MIN)
+        found |= {part for part in missing if any(word.startswith(part) or word.endswith(part) for word in found)}
     return found
 
 
@@ -144,11 +154,12 @@ def stem_of(word: str, language: str | None = None) -> str:
 
 # Words that ask for anything that happened and name no subject.
 _ASKING = frozenset(
-    """answer change changed changes commit commits days describe discuss discussed explain find happen happened happening
-    information insight insights kind many mention mentioned mentions month months previous question questions remember said show
-    summarise summarize talk talked times way week weeks work working works year years
-    bedeutet befindet finde finden geschehen geschieht gibt heisst heißt lange oft passiert
-    давно долго значит называется находится означает происходит произошло узнать часто""".split()  # noqa: SIM905 prose reads better
+    """answer change changed changes commit commits contain contained contains days describe discuss discussed
+    explain find happen happened happening information insight insights kind many mention mentioned mentions
+    month months previous question questions remember said show summarise summarize talk
+    talked times way week weeks work working works year years
+    bedeutet befindet enthält finde finden geschehen geschieht gibt heisst heißt lange oft passiert
+    давно долго значит называется находится означает содержит происходит произошло узнать часто""".split()  # noqa: SIM905 prose reads better
 )
 MONTHS = (
     *("january", "february", "march", "april", "may", "june"),

@@ -130,6 +130,22 @@ async def test_an_insight_answers_in_its_language(rows: Rows, language: str):
     assert await insights.count([other], None) is None
 
 
+async def test_a_compound_word_has_its_parts(rows: Rows):
+    """In German, with a stem of four letters or more, at its begin or end; an English word has none."""
+    text = "Das ist der Systemstartprozess, den dieser Systemdienst als erfolgreich markiert."
+    await ingested(rows, text, "The datestamp of a processstarter is not shown", "Das Zertifikat ist von der Gemeinde")
+    insights = InsightSearch(rows.pool)
+
+    async def found(question: str, *words: str) -> list[str]:
+        near = await insights.of_query(question, words, QuestionVector(None, question, WORK), None, limit=10)
+        return [one.insight_id for one in near if one.share > 0.5]
+
+    assert await found("Welcher Dienst hat den Systemstart markiert?", "Dienst", "Systemstart") == ["i1"]
+    assert await found("Was ist ein Prozess und wie markiert man ihn?", "Prozess", "markiert") == ["i1"]
+    assert await found("Was ist ein Ding und was ein System von Zertifikaten?", "Zert") == []
+    assert await found("Where is the process shown?", "process") == []
+
+
 async def test_a_phrase_in_another_form_is_still_said(rows: Rows):
     """A label is kept if an insight in its language says the phrase in other forms."""
     await ingested(rows, "Сертификаты сервера установлены для всех", "Die Bibliotheken sind nicht installiert")

@@ -86,8 +86,26 @@ def test_other_words_for_the_same_are_understood() -> None:
 
 
 def test_a_year_in_the_query_selects_by_date() -> None:
-    """Among sources with its words, those of the named year come first."""
-    assert ids_in(ask("Which dependencies were updated in 2023?")) == [COMMITS[3][0]]
+    """Among sources with its words, those of the named year are the only ones, and the answer says so."""
+    answer = ask("Which dependencies were updated in 2023?")
+    assert ids_in(answer) == [COMMITS[3][0]]
+    assert answer.splitlines()[-1] == "Only sources of what the question names are listed: 2023."
+    assert "Only sources" not in ask("Which dependencies were updated?")
+
+
+def test_a_named_channel_selects_its_sources() -> None:
+    """That of the best source, named with or without its owner, and the answer says so; a part of a word names nothing."""
+    query = "How was the memory leak in the store fixed{}?"
+    sources = [
+        Source(one, channel, 0, "Fix a memory leak in the store", "t/0/1", 0.5)
+        for one, channel in (("a" * 20, "acme/stores"), ("b" * 20, "apache/kafka"))
+    ]
+    assert set(ids_in(ask(query.format(""), sources=sources))) == {"a" * 20, "b" * 20}
+    for name in ("Kafka", "apache/kafka"):
+        answer = ask(query.format(f" in {name}"), sources=sources)
+        assert ids_in(answer) == ["b" * 20]
+        assert answer.splitlines()[-1] == "Only sources of what the question names are listed: apache/kafka."
+    assert "Only sources" not in ask(query.format(" in Kafkaesque"), sources=sources)
 
 
 def test_the_latest_come_first_when_the_latest_are_asked_for() -> None:
@@ -446,6 +464,10 @@ def test_grammar_of_a_question_in_german_is_not_its_subject() -> None:
         "p#2", "docs", 0, "-m, --mebi zeigt die Gr\u00f6\u00dfe in Mebibyte an.", "t/0/3", 0.4, document="free.txt"
     )
     assert "--mebi zeigt" in first_of("Mit welcher Option zeigt der Befehl free Mebibyte an?", noise, option)
+    named = "Ein Dienst, der alle Geräte im Netz findet"
+    assert "No source" not in ask(
+        "Welcher Dienst findet Geräte in der Firma?", sources=[SOURCES[0]._replace(text=named)]
+    )
     assert query_words("Quelle est la version de la base ?") == ["version", "base"]
     assert query_words("Did the war with the die end?") == ["war", "die", "end"]
 
