@@ -151,6 +151,18 @@ WITH visible AS NOT MATERIALIZED (
     WHERE ns = $1 AND NOT to_delete AND coalesce(published_at, created_at) >= coalesce($6::timestamptz, '-infinity')
 )
 
+-- The same with words.
+-- name: visible_chunks_unfiltered_with_words
+WITH visible AS NOT MATERIALIZED (
+    SELECT ctid AS place, slot, source_id, chunk_no, coalesce(published_at, created_at) AS base, embedding, words AS all_words,
+           CASE WHEN $2::vector IS NULL THEN 0 WHEN embedding IS NULL THEN NULL
+                ELSE coalesce(nullif(1 - (embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
+           words, chunk_text_octets(title, content) AS octets
+    FROM chunks
+    WHERE ns = $1 AND NOT to_delete AND coalesce(published_at, created_at) >= coalesce($6::timestamptz, '-infinity')
+      AND num_nulls($4::text, $5::text[], $13::timestamptz, $21::timestamptz, $22::text, $23::text[], $24::text[]) >= 0
+)
+
 -- The same while vectors of the model stand beside (`chunk_next_vectors`), in a namespace without an index: those in `chunks` that another
 -- model made count for nothing. All are compared one by one.
 -- name: visible_chunks_beside
@@ -279,10 +291,10 @@ WITH visible AS NOT MATERIALIZED (
         SELECT * FROM recent
         UNION ALL
         (SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible
-         WHERE all_words @@ $29::text::tsquery LIMIT $28)
+         WHERE all_words @@ (SELECT $29::text::tsquery) LIMIT $28)
         UNION ALL
         (SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible
-         WHERE all_words @@ $30::text::tsquery LIMIT $28)
+         WHERE all_words @@ (SELECT $30::text::tsquery) LIMIT $28)
     ) AS looked_at
 )
 
@@ -299,15 +311,15 @@ WITH visible AS NOT MATERIALIZED (
       AND $18::float8[] IS NULL AND $19::int[] IS NULL
 )
 
--- Scored, where they are.
+-- Scored, where they are. Texts become queries once, not for each chunk.
 -- name: scored_with_words
 , weighed AS (
-    SELECT place, slot, source_id, chunk_no, base, cosine, CASE WHEN words @@ $3::text::tsquery THEN (
+    SELECT place, slot, source_id, chunk_no, base, cosine, CASE WHEN words @@ (SELECT $3::text::tsquery) THEN (
                     SELECT coalesce(sum(w.weight * w.times / (w.times + $16::float8 + $17::float8 * octets)), 0)
                     FROM (SELECT t.weight, CASE WHEN t.stems > 0
                                  THEN width_bucket(t.stems * ts_rank('{1, 1, 1, 1}', words, t.word)::float8, $18::float8[])::float8
                                  ELSE (words @@ t.word)::int::float8 END AS times
-                          FROM unnest($14::text[]::tsquery[], $15::float8[], $19::int[]) AS t (word, weight, stems) OFFSET 0) AS w
+                          FROM unnest((SELECT $14::text[]::tsquery[]), $15::float8[], $19::int[]) AS t (word, weight, stems) OFFSET 0) AS w
                 ) ELSE 0 END AS text_score
     FROM candidates OFFSET 0
 ), scored AS (

@@ -227,7 +227,7 @@ async def _current(tx: Connection, namespace: Row, now: Row, looking: _Looking) 
     """Return the best of the current texts."""
     asked, where = looking.asked, where_of(now)
     is_exact, has_words = now["compared"] <= COMPARED_MAX, looking.words is not None
-    plan = plan_mode(is_filtered=looking.is_filtered, has_words=has_words, is_exact=is_exact)
+    plan = plan_mode(is_filtered=looking.is_filtered, is_exact=is_exact)
     if plan != plan_mode(is_filtered=looking.is_filtered):
         await tx.execute(f"SET LOCAL plan_cache_mode = {plan}")
     if is_exact:

@@ -19,16 +19,16 @@ _NS, _LENGTH, _MODEL = "ns = $1", "halfvec(384)", "'model of the namespace'"
 # first. Sorting is never better than an index with the order: the planner takes a comparison of two vectors for as cheap
 # as one of two numbers.
 SETTINGS = {"hnsw.iterative_scan": "strict_order", "enable_sort": "off", "jit": "off"}
-# Plans that are made once per connection serve a search without filters: planning took a third of it. With filters or
-# words a plan is made for the parameters, since it depends on them.
+# Plans that are made once per connection serve a search without filters: planning took a third of it. With filters a
+# plan is made for the parameters, since it depends on them.
 ONE_PLAN, OWN_PLAN = "force_generic_plan", "force_custom_plan"
 # Texts of statements that a process keeps: a few for each large namespace.
 _TEXTS_MAX = 256
 
 
-def plan_mode(*, is_filtered: bool, has_words: bool = False, is_exact: bool = False) -> str:
+def plan_mode(*, is_filtered: bool, is_exact: bool = False) -> str:
     """Return who a statement's plan is made for, from what is known of the search when it runs."""
-    return OWN_PLAN if is_filtered or has_words or is_exact else ONE_PLAN
+    return OWN_PLAN if is_filtered or is_exact else ONE_PLAN
 
 
 class Where(NamedTuple):
@@ -37,12 +37,18 @@ class Where(NamedTuple):
     all: str
     near: str
     near_unfiltered: str
+    near_unfiltered_with_words: str
 
 
-PLAIN = Where(QUERIES["visible_chunks"], QUERIES["visible_chunks"], QUERIES["visible_chunks_unfiltered"])
+PLAIN = Where(
+    QUERIES["visible_chunks"],
+    QUERIES["visible_chunks"],
+    QUERIES["visible_chunks_unfiltered"],
+    QUERIES["visible_chunks_unfiltered_with_words"],
+)
 # While vectors of the namespace's model are stored beside its chunks.
-_BESIDE = Where(*3 * (QUERIES["visible_chunks_beside"],))
-_BESIDE_INDEXED = Where(QUERIES["visible_chunks_beside"], *2 * (QUERIES["visible_chunks_beside_indexed"],))
+_BESIDE = Where(*4 * (QUERIES["visible_chunks_beside"],))
+_BESIDE_INDEXED = Where(QUERIES["visible_chunks_beside"], *3 * (QUERIES["visible_chunks_beside_indexed"],))
 
 
 def where_of(now: Row) -> Where:
@@ -73,7 +79,8 @@ def near_statement(where: Where, namespace: Row, per_source: int | None, *, has_
     """Return the statement that searches by the index of a namespace; without vectors the index is not used."""
     candidates = QUERIES["candidates_with_words"] if has_words else QUERIES["candidates_without_words"]
     best, names = _best(per_source, has_words=has_words), (namespace["ns"], str(namespace["embedding_model"]))
-    visible = where.near if has_words or is_filtered else where.near_unfiltered
+    unfiltered = where.near_unfiltered_with_words if has_words else where.near_unfiltered
+    visible = where.near if is_filtered else unfiltered
     return _near(visible, candidates, best, *names, namespace["dimensions"] or 1)
 
 

@@ -17,6 +17,7 @@ class Statements(TypedDict):
     count_chunks: str
     visible_chunks: str
     visible_chunks_unfiltered: str
+    visible_chunks_unfiltered_with_words: str
     visible_chunks_beside: str
     visible_chunks_beside_indexed: str
     visible_former_chunks: str
