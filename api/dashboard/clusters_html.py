@@ -141,12 +141,17 @@ def _size(item: Mapping[str, Any], address_of: Callable[[str], str]) -> str:
     return linked(counted(item["size"], "insight"), address_of(item["cluster_id"]))
 
 
+def _made_how(row: Mapping[str, Any]) -> str:
+    """Return how a version was made, if not from the vectors of the one before it."""
+    return "preliminary" if row["preliminary"] else "regrouped" if row["regrouped"] else ""
+
+
 def versions(rows: Sequence[Mapping[str, Any]], shown: int | None, address_of: Callable[[int], str]) -> str:
     """Return the stored versions; each links to the page as of then."""
     lines = "".join(
         f'<tr{" aria-current=true" if row["cluster_version"] == shown else ""}><td class="hw-number">'
         f'<a href="{text(address_of(row["cluster_version"]))}">{row["cluster_version"]}</a></td>'
-        f"<td>{figures.moment(row['updated_at'])}</td>"
+        f"<td>{figures.moment(row['updated_at'])}</td><td>{_made_how(row)}</td>"
         + numbers(
             *(
                 linked(f"{row[name]:,}", address_of(row["cluster_version"]))
@@ -159,5 +164,5 @@ def versions(rows: Sequence[Mapping[str, Any]], shown: int | None, address_of: C
     head = '<h2 class="hw" id="versions">Versions that are kept</h2>'
     if not rows:
         return f'{head}<p class="hw-muted">None yet: the first rebuild makes one.</p>'
-    columns = ("version#", "made (UTC)", "clusters#", "insights in none#", "of insights#", "caused by")
+    columns = ("version#", "made (UTC)", "how", "clusters#", "insights in none#", "of insights#", "caused by")
     return head + table_html(columns, lines, "Versions that are kept")

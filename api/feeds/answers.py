@@ -53,11 +53,15 @@ class FeedItem(TypedDict):
 
 
 class Feed(TypedDict):
-    """The feed of a user, largest cluster first; with `since`, only newer content."""
+    """The feed of a user, largest cluster first; with `since`, only newer content. `preliminary` and `regrouped` as in
+    `Clusters`; absent in feeds that an older release stored.
+    """
 
     user_id: str
     cluster_version: int
     built_at: Time | None
+    preliminary: NotRequired[bool]
+    regrouped: NotRequired[bool]
     items: list[FeedItem]
     since: NotRequired[int]
 
@@ -110,7 +114,11 @@ class DiedCluster(TypedDict):
 
 
 class Clusters(TypedDict):
-    """The clusters of a user in one version; pages have `next_cursor`; `since`, `died` and `complete` only with `since`."""
+    """The clusters of a user in one version; pages have `next_cursor`; `since`, `died` and `complete` only with `since`.
+
+    `preliminary`: the embedding model has not read all insights yet, and a version with its vectors replaces this one.
+    `regrouped`: made with another embedding model version than the one before it.
+    """
 
     user_id: str
     cluster_version: int
@@ -119,6 +127,8 @@ class Clusters(TypedDict):
     noise: int
     basis_id: NotRequired[str | None]
     left_out: NotRequired[int]
+    preliminary: NotRequired[bool]
+    regrouped: NotRequired[bool]
     outside: NotRequired[OutsideClusters]
     since: NotRequired[int]
     died: NotRequired[list[DiedCluster]]
@@ -171,6 +181,7 @@ class Pending(TypedDict):
 
     If it is not, `waits_for` says what must come first, and `due_at` is when it is due without another event of the user (null if
     only an event makes it due; the deadline of the rebuild in progress if it waits for its `answer`).
+    A rebuild that is due may wait for `vectors`: a minute at most, in which the embedding model can read the newest insights.
     `delayed` says why the machine failed the last rebuild; null if it did not.
     """
 
@@ -181,7 +192,7 @@ class Pending(TypedDict):
     last_clustered_at: Time | None
     due: bool
     trigger: Literal["novelty", "time", "manual"] | None
-    waits_for: Literal["subscription", "activity", "time", "answer"] | None
+    waits_for: Literal["subscription", "activity", "time", "answer", "vectors"] | None
     due_at: Time | None
     changed: bool
     in_flight: bool

@@ -83,7 +83,7 @@ def pending(user: str, as_json: bool) -> None:
 @users.command()
 @click.argument("user")
 @click.option("--if-new", is_flag=True, help="Rebuild only if USER would see a change.")
-@click.option("--force", is_flag=True, help="Override --if-new; rebuild also if only the model is newer.")
+@click.option("--force", is_flag=True, help="Override --if-new.")
 @json_option
 def rebuild(user: str, if_new: bool, force: bool, as_json: bool) -> None:
     """Request a rebuild of the clusters of USER, and print its position."""
@@ -114,6 +114,8 @@ def delay_line(delayed: Mapping[str, Any]) -> str:
 
 def verdict(document: Mapping[str, Any]) -> str:
     """Return one sentence about an answer of `/api/users/{user}/pending`: whether a rebuild is due, or what must come first."""
+    if document["waits_for"] == "vectors":
+        return "A rebuild is due and waits, for a minute at most, for the vectors of the newest insights."
     if document["due"]:
         return f"A rebuild is due because of {document['trigger']}: the next tick requests it."
     sentences = {

@@ -241,6 +241,8 @@ def _clusters_document(user: str, found: Clusters) -> dict[str, Any]:
         document |= {
             "basis_id": found.basis_id,
             "left_out": found.left_out,
+            "preliminary": found.is_preliminary,
+            "regrouped": found.is_regrouped,
             "outside": orjson.Fragment(found.outside),
         }
     return document
@@ -359,7 +361,7 @@ async def get_pending(request: Request, user: User, services: Wired, feeds: Wire
         "last_clustered_at": iso_from_ms_or_none(row.last_clustered_at),
         "due": isinstance(decision, Rebuild),
         "trigger": decision.trigger.value if isinstance(decision, Rebuild) else None,
-        **_what_it_waits_for(decision, is_in_flight=is_in_flight),
+        **_what_it_waits_for(decision, is_in_flight=is_in_flight, lacks_vectors=row.vectors_awaited_since is not None),
         "changed": row.is_changed,
         "in_flight": is_in_flight,
         "plan": row.plan,
@@ -381,7 +383,7 @@ _EVENT_OF_IDLE: Mapping[IdleReason, str] = {
 }
 
 
-def _what_it_waits_for(decision: Decision, *, is_in_flight: bool) -> dict[str, Any]:
+def _what_it_waits_for(decision: Decision, *, is_in_flight: bool, lacks_vectors: bool) -> dict[str, Any]:
     """Return what must come before a rebuild is due, and when it is due without another event of the user."""
     match decision:
         case Idle(reason):
@@ -389,7 +391,7 @@ def _what_it_waits_for(decision: Decision, *, is_in_flight: bool) -> dict[str, A
         case Wait(until_ms):
             return {"waits_for": "answer" if is_in_flight else "time", "due_at": iso_from_ms_or_none(until_ms)}
         case _:
-            return {"waits_for": None, "due_at": None}
+            return {"waits_for": "vectors" if lacks_vectors else None, "due_at": None}
 
 
 @router.get(

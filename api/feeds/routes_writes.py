@@ -105,12 +105,10 @@ async def post_rebuild(
     response: Response,
     *,
     if_new: Annotated[bool, Query(description="rebuild only if the user would see a change")] = False,
-    force: Annotated[
-        bool, Query(description="overrides `if_new`; also rebuilds if only the embedding model version changed")
-    ] = False,
+    force: Annotated[bool, Query(description="overrides `if_new`")] = False,
 ) -> Positions:
     """Requests a rebuild at any number of pending insights, also at 0. If nothing changes, version and ETag stay as they are.
-    If only the embedding model version is newer the rebuild is skipped (`only_basis_changed`), unless `force` is set.
+    It takes vectors of a newer embedding model version, even if nothing else is new; that version is `regrouped`.
 
     `Location` is the address of the outcome. 404 if the user is unknown.
     """

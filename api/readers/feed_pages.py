@@ -15,6 +15,14 @@ Document = Mapping[str, Any]
 OTHER, ALL = gettext_noop("Other"), gettext_noop("Clusters")
 _EMPTY = gettext_noop("The feed is empty. It fills when the channels you are subscribed to have enough insights.")
 
+# What is said of a version by how it was made.
+_BASES = {
+    "preliminary": gettext_noop(
+        "These clusters are preliminary: the texts are still being read. They are replaced once."
+    ),
+    "regrouped": gettext_noop("All clusters were regrouped, since the texts are compared in a new way."),
+}
+
 
 def feed_address(user: str | None, *, path: str = "/read/feed", **more: str) -> str:
     """Return the address of a feed or of a page below it; `user` None: the reader's own."""
@@ -59,7 +67,9 @@ def feed(document: Document, messages: Messages, *, since: int | None = None, de
     among = f" {messages.ngettext('in {number} theme', 'in {number} themes', themes)}" if themes else ""
     updated = messages.gettext("Updated {time}", time=moment(document["built_at"], messages))
     about = f"{clusters}{among} · {updated}"
-    return f'<p class="note">{about} <b class="new" data-news>{news(count, messages)}</b></p>{listed}'
+    basis = next((messages.gettext(said) for name, said in _BASES.items() if document.get(name)), "")
+    said = note(basis) if basis else ""
+    return f'<p class="note">{about} <b class="new" data-news>{news(count, messages)}</b></p>{said}{listed}'
 
 
 def news(count: int, messages: Messages) -> str:

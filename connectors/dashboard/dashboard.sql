@@ -8,7 +8,7 @@ WHERE starts_with(user_id, $1) AND ($2::text IS NULL OR user_id = $2)
 ORDER BY last_active_at DESC NULLS LAST, user_id LIMIT $3
 
 -- name: dashboard_versions
-SELECT cluster_version, updated_at, caused_by, dataset_size, noise, json_array_length(clusters) AS clusters
+SELECT cluster_version, updated_at, caused_by, dataset_size, noise, json_array_length(clusters) AS clusters, preliminary, regrouped
 FROM user_clusters WHERE user_id = $1 ORDER BY cluster_version DESC
 
 -- Texts of insights on a map, cut: a tooltip shows a line.

@@ -279,6 +279,8 @@ class FeedBuilder:
                 "user_id": user_id,
                 "cluster_version": clusters.cluster_version,
                 "built_at": iso_from_ms(built_ms),
+                "preliminary": clusters.is_preliminary,
+                "regrouped": clusters.is_regrouped,
                 "items": items,
             }
         )

@@ -91,16 +91,18 @@ WHERE c.channel_id = a.channel_id AND c.announced_seq < a.head
 -- `version_before`: the version that the next one follows. One of a user who was erased follows the floor, which none of theirs
 -- was ever above, so that a number of before the erasure names nothing that came after it.
 -- name: rebuild_user
-SELECT cluster_version,
-       CASE WHEN cluster_version = 0 AND EXISTS (
+SELECT stats.cluster_version, vectors_awaited_since, held.basis_id, coalesce(held.preliminary, false) AS is_preliminary,
+       CASE WHEN stats.cluster_version = 0 AND EXISTS (
                 SELECT 1 FROM user_erasures WHERE user_hash = sha256(convert_to($1::text, 'UTF8')))
-            THEN (SELECT value FROM version_floor) ELSE cluster_version END AS version_before,
+            THEN (SELECT value FROM version_floor) ELSE stats.cluster_version END AS version_before,
        plan, last_active_at, last_clustered_at, last_checked_at, last_enqueued_at, last_request, curated_revision,
        curated_revision > curated_shown AS is_curated,
        EXISTS (SELECT 1 FROM user_cluster_hwm h WHERE h.user_id = $1 AND h.is_shown AND NOT EXISTS (
                    SELECT 1 FROM subscriptions s
                    WHERE s.user_id = $1 AND s.channel_id = h.channel_id AND s.subscribed)) AS has_left
-FROM user_stats WHERE user_id = $1
+FROM user_stats AS stats
+LEFT JOIN user_clusters AS held ON held.user_id = stats.user_id AND held.cluster_version = stats.cluster_version
+WHERE stats.user_id = $1
 
 -- $2: since when an insight is in the window. `floor`: up to there the user's clusters held all before that.
 -- name: rebuild_channels
@@ -134,8 +136,18 @@ FROM (
     ) AS found ORDER BY channel_id, seq
 ) AS newest JOIN insights AS i ON i.ctid = newest.place ORDER BY newest.channel_id, newest.seq
 
+-- Insights of the data set ($1 to $5 as above) that have a built-in vector and none of the version $6 yet.
+-- name: unread_insights
+SELECT i.channel_id, min(i.seq) AS first, count(*) AS count
+FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS s (channel_id, floor, upto)
+JOIN insights i ON i.channel_id = s.channel_id AND i.seq <= s.upto AND (i.seq > s.floor OR (i.ts >= $4 AND i.ts <= $5))
+WHERE i.retracted_at IS NULL AND i.excluded_at IS NULL AND i.embedding IS NOT NULL AND i.embedding_model <> $6::text
+  AND (i.next_embedding IS NULL OR i.next_model IS DISTINCT FROM $6)
+  AND i.embedding_model IN (SELECT basis_id FROM bases WHERE kind <> 'remote')
+GROUP BY i.channel_id
+
 -- name: last_version
-SELECT clusters, outside, neighbours, basis_id, left_out, redactions, found FROM user_clusters
+SELECT clusters, outside, neighbours, basis_id, left_out, redactions, found, preliminary FROM user_clusters
 WHERE user_id = $1 AND cluster_version = $2
 
 -- name: rebuild_curations
@@ -162,14 +174,22 @@ WHERE user_id = $1
 UPDATE user_stats
 SET cluster_version = $6, last_clustered_at = $3, pending_insights_count = $4, in_flight = NULL,
     in_flight_until = NULL, last_request = $5, caused_by = $5, curated_shown = $7,
-    delayed_at = NULL, delay_reason = NULL, delays = 0
+    delayed_at = NULL, delay_reason = NULL, delays = 0, vectors_awaited_since = NULL
 WHERE user_id = $1 AND cluster_version = $2 AND in_flight = $5
 RETURNING cluster_version
 
 -- name: finish_unbuilt
 UPDATE user_stats
 SET last_checked_at = COALESCE($2, last_checked_at), in_flight = NULL, in_flight_until = NULL, last_request = $3,
-    last_enqueued_at = GREATEST(last_enqueued_at, $4), delayed_at = NULL, delay_reason = NULL, delays = 0
+    last_enqueued_at = GREATEST(last_enqueued_at, $4), delayed_at = NULL, delay_reason = NULL, delays = 0,
+    vectors_awaited_since = NULL
+WHERE user_id = $1
+
+-- The request does not count, as in `delay_rebuild`; $4 when it was given back.
+-- name: await_vectors
+UPDATE user_stats
+SET in_flight = NULL, in_flight_until = NULL, last_request = $2, last_enqueued_at = $3,
+    vectors_awaited_since = COALESCE(vectors_awaited_since, $4)
 WHERE user_id = $1
 
 -- The request does not count: $3 is when the one before it was made. $4 when it was given back, $5 why.
@@ -182,10 +202,21 @@ WHERE user_id = $1
 -- What changed up to $14 is forgotten with this version. What a version told that followed one without identities, it made up.
 -- name: insert_clusters
 INSERT INTO user_clusters (user_id, cluster_version, clusters, noise, dataset_size, omitted, hwm, updated_at, caused_by,
-                           basis_id, outside, neighbours, left_out, told_since, found, curations)
+                           basis_id, outside, neighbours, left_out, told_since, found, curations, preliminary, regrouped)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, greatest($14::bigint, 0, (
     SELECT CASE WHEN last.outside IS NULL THEN $2::bigint ELSE last.told_since END
-    FROM user_clusters AS last WHERE last.user_id = $1 ORDER BY last.cluster_version DESC LIMIT 1)), $15, $16)
+    FROM user_clusters AS last WHERE last.user_id = $1 ORDER BY last.cluster_version DESC LIMIT 1)), $15, $16, $17, $18)
+
+-- Users whose current version is preliminary and was not asked to be replaced.
+-- name: preliminary_users
+SELECT held.user_id
+FROM user_clusters AS held JOIN user_stats AS stats ON stats.user_id = held.user_id AND stats.cluster_version = held.cluster_version
+WHERE held.preliminary AND held.replacement_asked_at IS NULL
+ORDER BY held.user_id LIMIT $1
+
+-- name: note_replacement_asked
+UPDATE user_clusters SET replacement_asked_at = $2
+WHERE user_id = ANY ($1::text[]) AND preliminary AND replacement_asked_at IS NULL
 
 -- name: drop_old_clusters
 DELETE FROM user_clusters WHERE user_id = $1 AND cluster_version <= $2
@@ -229,9 +260,6 @@ WHERE user_id = $1 AND marked_at < $2 AND EXISTS (
 UPDATE rebuild_demands
 SET outcome = $3, reason = $4, cluster_version = $5, request_position = $6, finished_at = $7
 WHERE user_id = $1 AND revision <= $2 AND outcome IS NULL
-
--- name: is_forced_by_demand
-SELECT EXISTS (SELECT 1 FROM rebuild_demands WHERE user_id = $1 AND revision <= $2 AND outcome IS NULL AND forced)
 
 -- name: exclude_insights
 UPDATE insights SET excluded_at = $2

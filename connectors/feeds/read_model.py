@@ -70,6 +70,8 @@ class Clusters:
     left_out: int
     outside: str | None
     redactions: int = 0
+    is_preliminary: bool = False
+    is_regrouped: bool = False
 
     @property
     def is_lost(self) -> bool:
@@ -145,6 +147,7 @@ class UserRow:
     in_flight_until: int | None = None
     is_changed: bool = False
     delay: Delay | None = None
+    vectors_awaited_since: int | None = None
 
     def facts(self, pending_by_channel: Mapping[str, int]) -> UserFacts:
         """Return the facts that decide whether the user's clusters are rebuilt; waiting insights are counted by
@@ -265,6 +268,8 @@ async def _stored_clusters(connection: Connection, user_id: str, version: int | 
         left_out=row["left_out"] or 0,
         outside=row["outside"],
         redactions=row["redactions"] or 0,
+        is_preliminary=bool(row["preliminary"]),
+        is_regrouped=bool(row["regrouped"]),
     )
 
 
@@ -366,6 +371,7 @@ def _user(row: Row | None) -> UserRow:
         last_checked_at=to_ms_or_none(row["last_checked_at"]),
         in_flight_until=None if row["in_flight"] is None else to_ms_or_none(row["in_flight_until"]),
         is_changed=row["is_changed"],
+        vectors_awaited_since=to_ms_or_none(row["vectors_awaited_since"]),
         delay=None if not row["delays"] else Delay(row["delay_reason"], row["delays"], to_ms(row["delayed_at"])),
     )
 

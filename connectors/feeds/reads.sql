@@ -29,7 +29,7 @@ WHERE document.user_id = $1::text
 SELECT floor.value AS floor, held.version, held.etag, held.position,
        present.cluster_version AS cluster_version_now, coalesce($2::bigint, present.cluster_version) AS cluster_version,
        stored.clusters, stored.noise, stored.updated_at, stored.caused_by, stored.basis_id, stored.left_out,
-       stored.outside, stored.redactions, erased.position AS erased_by
+       stored.outside, stored.redactions, stored.preliminary, stored.regrouped, erased.position AS erased_by
 FROM version_floor AS floor
 LEFT JOIN user_erasures AS erased ON erased.user_hash = sha256(convert_to($1::text, 'UTF8'))
 CROSS JOIN (
@@ -94,7 +94,7 @@ WHERE s.user_id = $1 AND s.subscribed
 -- `is_changed`: the channels are others than those answered for last, or something of them was retracted since.
 -- name: read_user
 SELECT plan, last_clustered_at, last_active_at, last_enqueued_at, last_checked_at, cluster_version, in_flight,
-       in_flight_until, delayed_at, delay_reason, delays,
+       in_flight_until, delayed_at, delay_reason, delays, vectors_awaited_since,
        (last_clustered_at IS NOT NULL OR last_checked_at IS NOT NULL) AND EXISTS (
            SELECT 1
            FROM (SELECT channel_id FROM subscriptions WHERE user_id = $1 AND subscribed) AS s

@@ -6,7 +6,7 @@ Invariant: everything is counted up to numbers that were read before the data se
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from highwater.connectors.feeds.statements import QUERIES
@@ -14,6 +14,7 @@ from highwater.connectors.feeds.windows import Span, last_version_of, read_insig
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.positions import Position, parse_position
 from highwater.streams.clock import to_ms_or_none
+from highwater.streams.feeds.readiness import Unread
 from highwater.streams.feeds.rules import UserFacts
 
 
@@ -22,7 +23,8 @@ class Snapshot:
     """What is read of a user before a rebuild, by subscribed channel in order.
 
     `version_before` is what the next version follows: the current one, except for the first after an erasure. `upto` is
-    the seq that the rebuild accounts for, never below the mark (R0.37); `floor` as in `Span`; `retractions` and
+    the seq that the rebuild accounts for, never below the mark (R0.37); `basis_id`: the embedding model version of the
+    current version, None without one; `is_preliminary`: it is of stand-ins (decision 53); `floor` as in `Span`; `retractions` and
     `retractions_hwm`: how many there are, and how many are accounted for. `has_other_channels`: the channels changed
     since the last answer. `curated_revision`: when the reader's curations last changed; `is_curated`: since the last
     version.
@@ -30,6 +32,9 @@ class Snapshot:
 
     cluster_version: int
     version_before: int
+    basis_id: str | None
+    is_preliminary: bool
+    vectors_awaited_since: int | None
     facts: UserFacts
     heads: Mapping[str, int]
     hwm: Mapping[str, int]
@@ -41,6 +46,12 @@ class Snapshot:
     has_other_channels: bool
     curated_revision: int
     is_curated: bool
+
+    def up_to(self, upto: Mapping[str, int]) -> Snapshot:
+        """Return the same with fewer insights that can be clustered now."""
+        pending = sum(seq - self.hwm[channel] for channel, seq in upto.items())
+        held_back = self.facts.held_back + self.facts.pending - pending
+        return replace(self, upto=upto, facts=replace(self.facts, pending=pending, held_back=held_back))
 
     def span(self, upto: Mapping[str, int], since: datetime, until: datetime) -> Span:
         """Return the insights up to these numbers."""
@@ -80,7 +91,8 @@ async def read_snapshot(tx: Connection, user_id: str, since: datetime) -> Snapsh
     # Before the first answer nothing is accounted for: then everything is simply new.
     is_answered = facts.last_clustered_at is not None or facts.last_checked_at is not None
     return Snapshot(
-        user["cluster_version"], user["version_before"], facts, heads, hwm, upto,
+        user["cluster_version"], user["version_before"], user["basis_id"], user["is_preliminary"],
+        to_ms_or_none(user["vectors_awaited_since"]), facts, heads, hwm, upto,
         floor={row["channel_id"]: row["floor"] for row in rows},
         retractions={row["channel_id"]: row["retractions"] for row in rows},
         retractions_hwm={row["channel_id"]: row["retractions_hwm"] for row in rows},
@@ -90,6 +102,12 @@ async def read_snapshot(tx: Connection, user_id: str, since: datetime) -> Snapsh
     )  # fmt: skip
 
 
+async def read_unread(tx: Connection, span: Span, basis_id: str) -> Unread:
+    """Return the insights of a span that have no vector of this version yet, and only a built-in one."""
+    rows = await tx.fetch(QUERIES["unread_insights"], *span.places, span.since, span.until, basis_id)
+    return Unread(sum(row["count"] for row in rows), {row["channel_id"]: row["first"] for row in rows})
+
+
 async def is_shown_otherwise(
     tx: Connection, user_id: str, snapshot: Snapshot, since: datetime, until: datetime, insights_max: int
 ) -> bool:
@@ -97,7 +115,7 @@ async def is_shown_otherwise(
     curation. New insights are `pending`; they make other channels matter also if nothing leaves the version.
 
     Another embedding model version would cluster the same insights differently: it waits for a rebuild with a reason of
-    the user's own.
+    the user's own, or a demand.
     """
     if snapshot.is_curated or (snapshot.has_other_channels and snapshot.facts.pending > 0):
         return True

@@ -60,6 +60,7 @@ class Statements(TypedDict):
     rebuild_user: str
     rebuild_channels: str
     rebuild_insights: str
+    unread_insights: str
     last_version: str
     rebuild_curations: str
     has_retractions_beyond: str
@@ -67,8 +68,11 @@ class Statements(TypedDict):
     take_rebuild: str
     finish_rebuilt: str
     finish_unbuilt: str
+    await_vectors: str
     delay_rebuild: str
     insert_clusters: str
+    preliminary_users: str
+    note_replacement_asked: str
     drop_old_clusters: str
     drop_old_neighbours: str
     drop_old_history: str
@@ -77,7 +81,6 @@ class Statements(TypedDict):
     mark_hwm: str
     drop_old_marks: str
     answer_demands: str
-    is_forced_by_demand: str
     exclude_insights: str
     mirror_channels: str
     mirror_users: str

@@ -2,8 +2,8 @@
 the new one.
 
 Invariant: vectors of two embedding model versions are never compared. A window is compared in the one that most of its
-insights have; insights without such a vector are left out, counted and reported. If a local model has processed all of
-a window, its vectors are used.
+insights have; insights without such a vector are left out, counted and reported. If the configured model has processed
+all of a window, its vectors are used (`streams/feeds/readiness.py`).
 """
 
 from __future__ import annotations
@@ -95,13 +95,12 @@ def choose_basis(held: Iterable[Collection[Kind]], active: str) -> Kind:
     return min(counts, key=lambda kind: (-counts[kind], kind[0] != active, kind), default=(active, 0))
 
 
-async def read_dataset(
-    tx: Connection,
-    span: Span,
-    insights_max: int,
-) -> Dataset:
-    """Return the insights of a span with vectors of one kind, newest first up to the limit (R0.35)."""
-    active = preferred_basis(await read_active(tx))
+async def read_dataset(tx: Connection, span: Span, insights_max: int, basis_id: str | None) -> Dataset:
+    """Return the insights of a span with vectors of one kind, newest first up to the limit (R0.35).
+
+    `basis_id`: the version that wins a tie; None: the active one, or the local model's beside it.
+    """
+    active = basis_id or preferred_basis(await read_active(tx))
     rows = await tx.fetch(
         QUERIES["rebuild_insights"], *span.places, span.since, span.until, _TEXT_CHARACTERS, insights_max, True
     )

@@ -15,7 +15,7 @@ from highwater.connectors.feeds.worker_fanout import Fanout
 from highwater.connectors.feeds.worker_rebuild import RebuildWorker
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.models.chat import open_chat_model
-from highwater.connectors.models.opening import open_local_embedder, open_remote_embedder
+from highwater.connectors.models.opening import model_basis_id, open_local_embedder, open_remote_embedder
 from highwater.connectors.redaction import RedactionStep
 from highwater.connectors.redis.resource_cache import ResourceCache
 from highwater.connectors.wiring import Connector, Slice, Wiring, WithWatch
@@ -38,7 +38,8 @@ async def _rebuild(w: Wiring) -> Connector:
         ClusterPool(processes=w.settings.rebuild_processes or 1, processor_seconds_max=w.settings.rebuild_seconds_max)
     )
     policy, redis = load_policy(w.settings.policy_file), await w.redis()
-    worker = RebuildWorker(w.context, w.settings, policy, redis, pool, titles_of(w))
+    basis_id = model_basis_id(w.settings)
+    worker = RebuildWorker(w.context, w.settings, policy, redis, pool, titles_of(w), basis_id=basis_id)
     return BatchConsumer(worker, w.context)
 
 

@@ -38,7 +38,13 @@ from highwater.connectors.postgres.leases import LEASE_SECONDS, HeldLease, Lease
 from highwater.connectors.postgres.pool import CONFLICT, Connection, Row, one_row, reading
 from highwater.connectors.waiting import pause
 from highwater.schemas.errors import HighwaterError, ModelUnavailableError, UnavailableError
-from highwater.schemas.feeds import BASIS_CHANGED, INSIGHT_INGESTED, BasisChanged
+from highwater.schemas.feeds import (
+    BASIS_CHANGED,
+    INSIGHT_INGESTED,
+    REBUILD_DEMANDED,
+    BasisChanged,
+    RebuildDemanded,
+)
 from highwater.schemas.positions import Position
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.feeds.basis import FIT_TEXT_CHARACTERS_MAX, FIT_TEXTS_MAX, Basis, should_fit
@@ -61,6 +67,8 @@ _OWN_TEXTS_MAX = 1_000
 _POLL_SECONDS = 0.5
 _LOCAL_POLL_SECONDS = 2.0
 _OWN_POLL_SECONDS = 5.0
+# Rebuilds that are requested at once; more follow with the next poll.
+_REPLACED_MAX = 100
 # Limit of rows that a sample is drawn from, by blocks: reading them takes seconds, for a table of any size.
 _SAMPLED_ROWS_MAX = 500_000
 # A corpus with too few distinct texts is checked again when it has grown by a tenth.
@@ -152,6 +160,8 @@ class EmbedWorker:
             try:
                 active = await read_active(tx)
                 done = await self._fill(tx, active) + await self._step(tx, active)
+                if not done:
+                    await self._replace_preliminary(tx)
                 await self._tell_backlog(tx, active)
                 self._set_state()
             except (ModelUnavailableError, EmbeddingError) as error:
@@ -177,6 +187,26 @@ class EmbedWorker:
             self._backlog.clear()
         elif self._backlog.is_due():
             self._backlog.show(await tx.fetchval(QUERIES["insights_behind"], BACKLOG_COUNTED_MAX))
+
+    async def _replace_preliminary(self, tx: Connection) -> None:
+        """Request each preliminary version's replacement once: nothing is left to read, so no window is incomplete."""
+        rows = await tx.fetch(QUERIES["preliminary_users"], _REPLACED_MAX)
+        if not rows:
+            return
+        now_ms, users = self._context.clock(), [row["user_id"] for row in rows]
+        demands = [RebuildDemanded(user_id=user, ts=now_ms, force=False, if_new=True) for user in users]
+        async with self._storing(tx):
+            await tx.execute(QUERIES["note_replacement_asked"], users, to_datetime(now_ms))
+            await outbox.add(
+                tx,
+                [
+                    outbox.event_row(
+                        self._context.codec, REBUILD_DEMANDED, one, source=_SOURCE, now_ms=now_ms, caused_by=None
+                    )
+                    for one in demands
+                ],
+            )
+        log.info("replacements_asked", users=len(users))
 
     # -- vectors -----------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,13 @@ import orjson
 from highwater.connectors.feeds import redactions
 from highwater.connectors.feeds.curations import positions_of, read_curations
 from highwater.connectors.feeds.pool import REBUILD_LIMIT, START_LIMIT, ClusterPool, RebuildMachineError
-from highwater.connectors.feeds.snapshots import Snapshot, account_for, is_shown_otherwise, read_snapshot
+from highwater.connectors.feeds.snapshots import (
+    Snapshot,
+    account_for,
+    is_shown_otherwise,
+    read_snapshot,
+    read_unread,
+)
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.feeds.titles import ClusterTitles
 from highwater.connectors.feeds.userlock import UserLock
@@ -63,12 +69,13 @@ from highwater.schemas.topic_names import EventT, TopicName
 from highwater.streams.clock import monotonic_seconds, to_datetime
 from highwater.streams.feeds.curations import Curation
 from highwater.streams.feeds.policy import Policy
+from highwater.streams.feeds.readiness import Ready, readiness, waits_for_vectors
 from highwater.streams.feeds.rules import (
     ACCOUNTED_FOR,
     DELAYED,
-    LOOKS,
     NOTHING_NEW,
-    ONLY_BASIS_CHANGED,
+    VECTORS_AWAITED,
+    WAIT_FOR_MORE,
     Trigger,
     reason_to_skip,
     rebuild_deadline_ms,
@@ -96,7 +103,8 @@ _LOCK_SECONDS = (REBUILD.attempts_max or 1) * _ATTEMPT_SECONDS_MAX + CALL_SECOND
 class RebuiltVersion:
     """A version, its data set, and the labels of its clusters and of those that ended with it.
 
-    `is_same`: it equals the last one, so it is not stored.
+    `is_same`: it equals the last one, so it is not stored. `is_regrouped`: the last one was of another embedding model
+    version.
     """
 
     version: NewVersion
@@ -104,14 +112,14 @@ class RebuiltVersion:
     curations: tuple[Curation, ...]
     labels: Mapping[str, str]
     is_same: bool
+    is_regrouped: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """A request and its outcome, to be applied.
 
-    `takes_any_basis`: without it, a version of the same insights with another embedding model version does not count,
-    and the request is skipped.
+    `ready`: what the version is made from.
     """
 
     user_id: str
@@ -121,7 +129,7 @@ class Work:
     reason: str = ""
     snapshot: Snapshot | None = None
     made: RebuiltVersion | None = None
-    takes_any_basis: bool = True
+    ready: Ready | None = None
     seconds: float = 0.0
     lock: UserLock | None = field(default=None, compare=False)
 
@@ -140,13 +148,17 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         redis: RedisLink,
         pool: ClusterPool,
         titles: ClusterTitles | None = None,
+        *,
+        basis_id: str | None = None,
     ) -> None:
+        """Initialize the worker. `basis_id`: of the configured model; None: the built-in embedder."""
         self._context = context
         self._settings = settings
         self._policy = policy
         self._redis = redis
         self._pool = pool
         self._titles = titles or ClusterTitles(None)
+        self._basis_id = basis_id
         # As many at once as there are processes: another worker can process a request that waits in Kafka.
         self.batch_max = settings.rebuild_processes or 1
 
@@ -187,34 +199,50 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
                 return Work(user_id, request, value, "skipped", "unknown_user")
             if _is_repeat(snapshot.last_request, request):
                 return Work(user_id, request, value, "repeated")
+            ready, unread = await self._readiness(tx, snapshot, now_ms)
+            if ready is not None:
+                snapshot = snapshot.up_to(ready.upto)
+                if snapshot.is_preliminary and not ready.is_preliminary:
+                    snapshot = replace(snapshot, facts=replace(snapshot.facts, is_changed=True))
             trigger, bounds = Trigger(value["trigger"]), (since, until, self._settings.rebuild_insights_max)
             reason = reason_to_skip(trigger, snapshot.facts, self._policy, now_ms, is_forced=False)
             # Checked only where it matters: it reads as many ids as a version has.
             if reason is not None and await is_shown_otherwise(tx, user_id, snapshot, *bounds):
                 facts = replace(snapshot.facts, is_changed=True)
                 reason = reason_to_skip(trigger, facts, self._policy, now_ms, is_forced=False)
-            if reason is not None and not (trigger is Trigger.MANUAL and value["forced"]):
+            is_forced = trigger is Trigger.MANUAL and value["forced"]
+            if reason is not None and not is_forced:
+                if reason in WAIT_FOR_MORE and waits_for_vectors(unread, snapshot.vectors_awaited_since, now_ms):
+                    return Work(user_id, request, value, DELAYED, VECTORS_AWAITED, snapshot)
                 return Work(user_id, request, value, "skipped", reason, snapshot)
-            takes_any_basis = reason != NOTHING_NEW or await tx.fetchval(
-                QUERIES["is_forced_by_demand"], user_id, value["demanded_revision"]
-            )
+            if ready is None:
+                return Work(user_id, request, value, DELAYED, VECTORS_AWAITED, snapshot)
             deadline = to_datetime(now_ms + rebuild_deadline_ms(self._settings.rebuild_seconds_max))
             await tx.execute(QUERIES["take_rebuild"], user_id, str(request), deadline, to_datetime(value["planned_at"]))
-        work = Work(user_id, request, value, "failed", "", snapshot, takes_any_basis=takes_any_basis)
-        return await self._cluster(work, snapshot, now_ms)
+        work = Work(user_id, request, value, "failed", "", snapshot, ready=ready)
+        return await self._cluster(work, snapshot, ready, now_ms)
+
+    async def _readiness(self, tx: Connection, snapshot: Snapshot, now_ms: int) -> tuple[Ready | None, int]:
+        """Return what the version can be made from, None if it waits; and how many insights lack a vector of the model."""
+        if self._basis_id is None:
+            return Ready(None, snapshot.upto), 0
+        span = snapshot.span(snapshot.upto, *self._window(now_ms))
+        unread, last = await read_unread(tx, span, self._basis_id), None
+        if unread.total and snapshot.basis_id is not None and not snapshot.is_preliminary:
+            last = snapshot.basis_id, await read_unread(tx, span, snapshot.basis_id)
+        known = snapshot.hwm, snapshot.upto, snapshot.vectors_awaited_since
+        return readiness(self._basis_id, unread, last, *known, now_ms), unread.total
 
     def _window(self, now_ms: int) -> tuple[datetime, datetime]:
         return to_datetime(now_ms - int(self._settings.window_days * _DAY_MS)), to_datetime(now_ms + _AHEAD_MS)
 
-    async def _cluster(self, work: Work, snapshot: Snapshot, now_ms: int) -> Work:
+    async def _cluster(self, work: Work, snapshot: Snapshot, ready: Ready, now_ms: int) -> Work:
         """Do the work; `work` records what failed otherwise."""
         user_id, began = work.user_id, monotonic_seconds()
         attempt = 1
         while True:
             # Read again at each attempt: cheap compared with clustering.
-            dataset, row, curations = await self._read(user_id, snapshot, now_ms)
-            if not work.takes_any_basis and row is not None and row["basis_id"] != dataset.basis_id:
-                return replace(work, outcome="skipped", reason=ONLY_BASIS_CHANGED)
+            dataset, row, curations = await self._read(user_id, snapshot, ready.basis_id, now_ms)
             last = last_version_of(row, dataset.basis_id)
             number = snapshot.version_before + 1
             window = Window(number, dataset.vectors, dataset.texts, dataset.insight_ids, last, curations)
@@ -237,15 +265,17 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             texts = dict(zip(dataset.insight_ids, dataset.texts, strict=True))
             version = await self._titles.titled(version, number, last, texts)
             is_like_last = is_same(version, dataset.basis_id, dataset.left_out, row, last)
-            made = RebuiltVersion(version, dataset, curations, labels_of(version, last), is_like_last)
+            is_regrouped = row is not None and not row["preliminary"] and row["basis_id"] != dataset.basis_id
+            labels = labels_of(version, last)
+            made = RebuiltVersion(version, dataset, curations, labels, is_like_last, is_regrouped)
             return replace(work, outcome="rebuilt", reason="unchanged" if is_like_last else "", made=made)
 
     async def _read(
-        self, user_id: str, snapshot: Snapshot, now_ms: int
+        self, user_id: str, snapshot: Snapshot, basis_id: str | None, now_ms: int
     ) -> tuple[Dataset, Mapping[str, Any] | None, tuple[Curation, ...]]:
         span = snapshot.span(snapshot.upto, *self._window(now_ms))
         async with transaction(self._context.pool) as tx:
-            dataset = await read_dataset(tx, span, self._settings.rebuild_insights_max)
+            dataset = await read_dataset(tx, span, self._settings.rebuild_insights_max, basis_id)
             row = await tx.fetchrow(QUERIES["last_version"], user_id, snapshot.cluster_version)
             return dataset, await redactions.redacted_row(tx, row), await read_curations(tx, user_id)
 
@@ -338,11 +368,14 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         told_since = version - self._settings.cluster_history_versions
         if work.snapshot is not None and work.snapshot.cluster_version == 0:
             told_since = max(told_since, work.snapshot.version_before)  # what an erasure removed is not reported
+        if work.snapshot is not None and work.snapshot.is_preliminary:
+            told_since = version  # nor what a preliminary version became
         await tx.execute(
             QUERIES["insert_clusters"],
             work.user_id, version, clusters_json(found), found.noise_count, len(dataset), dataset.omitted,
             orjson.dumps(upto, option=orjson.OPT_SORT_KEYS).decode(), at, caused_by, dataset.basis_id,
             outside_json(found), found.neighbours, dataset.left_out, told_since, found_json(found), positions_of(made.curations),
+            work.ready is not None and work.ready.is_preliminary, made.is_regrouped,
         )  # fmt: skip
         await tx.execute(QUERIES["drop_old_clusters"], work.user_id, version - self._settings.cluster_versions_kept)
         await tx.execute(QUERIES["drop_old_neighbours"], work.user_id, version)
@@ -363,13 +396,17 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
     async def _store_unbuilt(self, tx: Connection, work: Work, now_ms: int) -> None:
         """Store a skip: one for want of new insights counts as a check (R0.34); nothing else of the user changes."""
         snapshot = work.snapshot
-        checked_ms = now_ms if work.reason in LOOKS else None
+        checked_ms = now_ms if work.reason == NOTHING_NEW else None
         # The cooldown counts from every request by anyone (R0.9), except for one that the machine failed.
         asked_at = to_datetime(work.asked["planned_at"])
         if work.outcome == DELAYED:
             before_ms, at = work.asked["last_enqueued_at"], to_datetime(now_ms)
             before = None if before_ms is None else to_datetime(before_ms)
-            await tx.execute(QUERIES["delay_rebuild"], work.user_id, str(work.request), before, at, work.reason)
+            given_back = work.user_id, str(work.request), before, at
+            if work.reason == VECTORS_AWAITED:
+                await tx.execute(QUERIES["await_vectors"], *given_back)
+            else:
+                await tx.execute(QUERIES["delay_rebuild"], *given_back, work.reason)
         elif work.reason == "locked":  # the row belongs to the request that holds the lock
             await tx.execute(QUERIES["note_enqueued"], work.user_id, asked_at)
         else:
@@ -388,6 +425,8 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         )  # fmt: skip
         await outbox.add(tx, [self._row(REBUILD_FINISHED, finished, work, now_ms)])
         level = {"failed": log.error, DELAYED: log.warning}.get(work.outcome, log.info)
+        if work.reason == VECTORS_AWAITED:
+            level = log.info
         level("rebuild_" + work.outcome, user_id=work.user_id, reason=work.reason, request=str(work.request))
 
     def _row(self, topic: TopicName[EventT], event: EventT, work: Work, now_ms: int) -> outbox.OutboxRow:

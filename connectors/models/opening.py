@@ -86,6 +86,12 @@ def open_local_embedder(settings: Settings, *, in_background: bool = False) -> L
     return LocalEmbedder(settings.model_dir, threads=settings.embed_threads, in_background=in_background)
 
 
+def model_basis_id(settings: Settings) -> str | None:
+    """Return the embedding model version of the configured service or the local model; None: the built-in embedder."""
+    found = open_remote_embedder(settings) or open_local_embedder(settings)
+    return None if found is None else found.basis_id
+
+
 def open_embedder(settings: Settings, *, in_background: bool = False) -> VersionedEmbedder:
     """Open the embedder for everything except feeds: a service, the local model or the built-in embedder.
     `in_background`: nobody waits.

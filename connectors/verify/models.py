@@ -141,7 +141,7 @@ MODELS: tuple[Model, ...] = (
         excluded={
             "revision, caused_by": _BATCHES + "; `revision` is compared with feeds.user-changed",
             "pending_insights_count, last_clustered_at, last_enqueued_at, last_checked_at, cluster_version, in_flight, "
-            "in_flight_until, last_request, curated_shown, delayed_at, delay_reason, delays": _WORKERS,
+            "in_flight_until, last_request, curated_shown, delayed_at, delay_reason, delays, vectors_awaited_since": _WORKERS,
             "curated_revision": "a revision of the user's; what it counts, the curations, is compared",
         },
     ),

@@ -34,7 +34,7 @@ from highwater.streams.feeds.novelty import (
 from highwater.streams.feeds.policy import Policy
 from highwater.streams.feeds.rules import (
     ACCOUNTED_FOR,
-    LOOKS,
+    NOTHING_NEW,
     REQUEST_DEADLINE_MS,
     Rebuild,
     Trigger,
@@ -330,7 +330,7 @@ class Player:
         if reason is not None:
             self.tally.skips += 1
             told = {name: user.channels[name].hwm for name in heads} if reason in ACCOUNTED_FOR else None
-            checked_ms = now_ms if reason in LOOKS else None
+            checked_ms = now_ms if reason == NOTHING_NEW else None
             self._finish(user_id, number, now_ms + 1, user, hwm=told, checked_ms=checked_ms)
             return
         finish_ms = now_ms + self._count_rebuild(user_id, user, heads, now_ms)

@@ -18,14 +18,13 @@ from highwater.streams.feeds.policy import PlanPolicy, Policy
 
 # Reasons of skips.
 NOTHING_NEW, VECTORS_MISSING, BELOW_THRESHOLD, NOT_DUE = "nothing_new", "vectors_missing", "below_threshold", "not_due"
-# For a demand: the insights are those of the last version, and only the embedding model version differs.
-ONLY_BASIS_CHANGED = "only_basis_changed"
-# These also count as a check of the user (R0.34).
-LOOKS = frozenset({NOTHING_NEW, ONLY_BASIS_CHANGED})
 # After these nothing is left that the answer did not account for: pending insights wait for more, or for their time.
-ACCOUNTED_FOR = LOOKS | {BELOW_THRESHOLD, NOT_DUE}
-# The outcome of a request that the machine failed, not the user: it counts for no cooldown, and another one follows.
-DELAYED = "delayed"
+ACCOUNTED_FOR = frozenset({NOTHING_NEW, BELOW_THRESHOLD, NOT_DUE})
+# More insights that can be clustered would make these rebuild.
+WAIT_FOR_MORE = frozenset({VECTORS_MISSING, BELOW_THRESHOLD})
+# The outcome of a request that the machine failed, not the user, or that waits for vectors: it counts for no cooldown, and
+# another one follows.
+DELAYED, VECTORS_AWAITED = "delayed", "vectors_awaited"
 # How long a user whose request is not answered is not queued again (R0.27), so how long a lost request blocks its user. If the
 # queue is longer than that, the next request finds nothing left to do.
 REQUEST_DEADLINE_MS = 300_000

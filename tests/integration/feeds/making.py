@@ -37,10 +37,12 @@ class Case:
     offset: int = 0
     now_ms: int = NOW_MS
     enqueued_ms: int | None = None  # when the request before the next one was made
+    basis_id: str | None = None  # of the configured model
 
     def worker(self, **settings: Any) -> RebuildWorker:
         """A worker; `settings` as in the environment."""
-        return RebuildWorker(self.context, self.stack.settings(**settings), load_policy(), self.redis, self.pool)
+        told = self.stack.settings(**settings)
+        return RebuildWorker(self.context, told, load_policy(), self.redis, self.pool, basis_id=self.basis_id)
 
     async def user_is(self, **columns: Any) -> None:
         """An active user of the plan free, subscribed to the channel."""
@@ -92,6 +94,13 @@ class Case:
         await self.sql(
             "INSERT INTO channels (channel_id, current_seq) VALUES ($1, $2) ON CONFLICT (channel_id) DO UPDATE"
             " SET current_seq = excluded.current_seq", channel, head + count,
+        )  # fmt: skip
+
+    async def model_reads(self, basis_id: str, upto: int | None = None) -> None:
+        """The model has read the insights of the channel, up to a number; its vectors are those of the built-in embedder."""
+        await self.sql(
+            "UPDATE insights SET next_embedding = embedding, next_model = $2 WHERE channel_id = $1 AND seq <= $3",
+            self.channel, basis_id, 10**9 if upto is None else upto,
         )  # fmt: skip
 
     def request(

@@ -23,7 +23,7 @@ from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.models.embedding_service import RemoteEmbedder
 from highwater.connectors.models.local_model import MINILM, LocalEmbedder
 from highwater.connectors.postgres.leases import LeaseKind, LeaseLostError, holding
-from highwater.schemas.feeds import BASIS_CHANGED, INSIGHT_INGESTED
+from highwater.schemas.feeds import BASIS_CHANGED, INSIGHT_INGESTED, REBUILD_DEMANDED
 from highwater.streams.clock import to_datetime
 from highwater.streams.feeds.basis import UNFITTED_ID, Basis
 from highwater.streams.feeds.embedding import TextEmbedder
@@ -435,6 +435,40 @@ async def test_the_local_model_reads_behind_the_sink(store: Store):
     await store.check_vectors()
 
 
+async def test_preliminary_versions_are_replaced_once(store: Store):
+    """When nothing is left to read, a rebuild of each user is requested whose current version is preliminary, once."""
+    sql = store.context.pool.execute
+    for user, version, is_preliminary in (("ada", 1, True), ("bob", 2, True), ("eve", 1, False)):
+        await sql("INSERT INTO user_stats (user_id, cluster_version) VALUES ($1, $2)", user, version)
+        await sql(
+            "INSERT INTO user_clusters (user_id, cluster_version, clusters, noise, dataset_size, omitted, hwm, updated_at,"
+            " caused_by, preliminary) VALUES ($1, 1, '[]', 0, 0, 0, '{}', 'epoch', '', $2)", user, is_preliminary,
+        )  # fmt: skip
+    await store.ingest(70)
+
+    async def demands() -> list[tuple[str, bool, bool]]:
+        return [
+            (one["user_id"], one["force"], one["if_new"]) for one in await in_outbox(store.context, REBUILD_DEMANDED)
+        ]
+
+    async with running(store.local()):
+
+        async def is_asked() -> bool:
+            if not await demands():
+                return False
+            assert await store.beside() == 70
+            return True
+
+        await until(is_asked, "it asks after it has read everything")
+        await store.ingest(1)
+
+        async def reads_on() -> bool:
+            return await store.beside() == 71
+
+        await until(reads_on, "it reads on")
+    assert await demands() == [("ada", False, True)]
+
+
 async def test_the_local_model_waits_for_the_first_fit(store: Store):
     """At 1,000 insights the built-in basis is fitted and switched to; then the model reads everything, and no fit follows."""
     await store.ingest(30)
@@ -483,7 +517,7 @@ async def test_a_window_is_compared_by_the_model_where_it_has_read_all(store: St
 
     async def dataset() -> tuple[str, int, int]:
         async with store.context.pool.acquire() as tx:
-            found = await read_dataset(tx, span, 1_000)
+            found = await read_dataset(tx, span, 1_000, None)
         return found.basis_id, len(found), found.left_out
 
     assert await dataset() == (UNFITTED_ID, 40, 0)

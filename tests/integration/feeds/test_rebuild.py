@@ -287,22 +287,18 @@ async def test_another_basis_alone_is_nothing_new(case: Case):
     assert (await case.answers())[-1]["reason"] == "nothing_new"
 
 
-async def test_only_a_forced_demand_takes_another_basis_alone(case: Case):
-    """The insights are the same: a plain demand leaves version and tag; one with `force` makes a version of the new basis."""
+async def test_a_demand_takes_another_basis_alone(case: Case):
+    """A demand makes a version of the new vectors, which says that it is regrouped; one for what is new does not."""
     await case.user_is()
     await case.insights(60)
     await case.rebuild()
     await case.sql("UPDATE user_clusters SET basis_id = 'older' WHERE user_id = $1", case.user)
-    plain = await case.rebuild()
-    assert (plain["outcome"], plain["reason"], plain["cluster_version"]) == ("skipped", "only_basis_changed", 1)
-    demand = (
-        "INSERT INTO rebuild_demands (position, user_id, revision, demanded_at, forced) VALUES ($1, $2, $3, $4, $5)"
-    )
-    for revision, forced in ((1, False), (2, True)):
-        await case.sql(demand, f"feeds.rebuild-demanded/0/{revision}", case.user, revision, to_datetime(NOW_MS), forced)
-        await in_transaction(case.context, case.worker(), [case.request(revision=revision)])
-    told = [(one["outcome"], one["reason"], one["cluster_version"]) for one in (await case.answers())[-2:]]
-    assert told == [("skipped", "only_basis_changed", 1), ("rebuilt", "", 2)]
+    plain = await case.rebuild(forced=False)
+    assert (plain["outcome"], plain["reason"], plain["cluster_version"]) == ("skipped", "nothing_new", 1)
+    assert (await case.rebuild())["cluster_version"] == 2
+    assert (await case.rebuild())["reason"] == "unchanged"
+    regrouped = "SELECT array_agg(regrouped ORDER BY cluster_version) FROM user_clusters WHERE user_id = $1"
+    assert await case.sql(regrouped, case.user) == [False, True]
 
 
 async def test_an_unknown_user_is_answered(case: Case):
