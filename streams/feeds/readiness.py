@@ -17,7 +17,7 @@ MS_PER_TEXT = 1.2
 
 
 class Unread(NamedTuple):
-    """Insights of a window that have a built-in vector and none of a certain model version yet: how many, and the lowest
+    """Insights of a window that have only a built-in vector so far, not one of a certain model version: how many, and the lowest
     number in each channel that has any.
     """
 

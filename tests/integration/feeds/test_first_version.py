@@ -62,7 +62,7 @@ async def test_a_model_that_is_late_is_replaced_once(case: Case):
     assert await case.sql(VERSIONS, case.user) == [f"{UNFITTED_ID} preliminary", MODEL]
     assert await case.sql("SELECT bool_or(regrouped) FROM user_clusters WHERE user_id = $1", case.user) is False
     changes = await clusters_since(case.context.pool, case.user, None, 1, NOW_MS)
-    assert not has_all_changes(changes, 1)  # what a preliminary version became is no news
+    assert not has_all_changes(changes, 1)  # what a preliminary version became is not reported
 
 
 async def test_too_much_to_read_is_not_waited_for(case: Case):

@@ -20,7 +20,7 @@ def test_a_minute_is_waited_for_what_can_be_read_in_it():
 
 
 def test_what_is_read_is_taken():
-    """All insights, whatever the last version was made from."""
+    """All insights, after a version of any kind of vectors."""
     for last in (None, ("old", Unread(3, {"a": 1}))):
         assert readiness("new", Unread(), last, HWM, UPTO, None, NOW) == Ready("new", UPTO)
 
