@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import click
 
 from highwater.api.command.client import ask_api, ask_pages, path_segment
-from highwater.api.command.command import Group, json_option
+from highwater.api.command.command import CommandFailedError, Group, json_option
 from highwater.api.command.terminal import print_json, print_result, print_table, say
+from highwater.streams.clock import monotonic_seconds
 from highwater.streams.printable import printable
 from highwater.streams.wording import counted
+
+# Longer than a rebuild with all its attempts; behind a long queue it takes longer, and the request stays.
+_OUTCOME_SECONDS_MAX, _OUTCOME_POLL_SECONDS = 600.0, 0.5
+_SKIPS = {
+    "nothing_new": "nothing is new",
+    "locked": "another one of this user is in progress",
+    "vectors_missing": "the new insights have no vectors yet",
+    "unknown_user": "the user was erased meanwhile",
+    "overtaken": "another one was stored meanwhile",
+}
 
 
 @click.group(cls=Group)
@@ -84,12 +96,68 @@ def pending(user: str, as_json: bool) -> None:
 @click.argument("user")
 @click.option("--if-new", is_flag=True, help="Rebuild only if USER would see a change.")
 @click.option("--force", is_flag=True, help="Override --if-new.")
+@click.option("--no-wait", is_flag=True, help="Print the position of the request; do not wait for the outcome.")
 @json_option
-def rebuild(user: str, if_new: bool, force: bool, as_json: bool) -> None:
-    """Request a rebuild of the clusters of USER, and print its position."""
-    asked = {"if_new": if_new, "force": force}
-    answer = ask_api("POST", f"{_path(user)}/rebuild", params=asked)
-    print_result(answer, as_json=as_json, line=answer["positions"][0])
+def rebuild(user: str, if_new: bool, force: bool, no_wait: bool, as_json: bool) -> None:
+    """Request a rebuild of the clusters of USER, wait for it, and print its outcome."""
+    answer = ask_api("POST", f"{_path(user)}/rebuild", params={"if_new": if_new, "force": force})
+    position = answer["positions"][0]
+    if no_wait:
+        print_result(answer, as_json=as_json, line=position)
+        return
+    demand = _outcome(user, position)
+    print_result(demand, as_json=as_json, line=outcome_line(demand))
+    if demand["status"] == "failed":
+        raise click.exceptions.Exit(1)
+
+
+def _outcome(user: str, position: str) -> Mapping[str, Any]:
+    """Return the outcome of a demanded rebuild, once there is one."""
+    path = f"{_path(user)}/rebuilds/{path_segment(position, 'POSITION')}"
+    end = monotonic_seconds() + _OUTCOME_SECONDS_MAX
+    while (demand := ask_api("GET", path))["status"] == "pending":
+        if monotonic_seconds() > end:
+            raise CommandFailedError(
+                f"no outcome of {position} after {_OUTCOME_SECONDS_MAX:.0f} s; it stays requested, "
+                f"`highwater users pending {user}` says what it waits for"
+            )
+        time.sleep(_OUTCOME_POLL_SECONDS)
+    return cast("Mapping[str, Any]", demand)
+
+
+def outcome_line(demand: Mapping[str, Any]) -> str:
+    """Return one sentence about the outcome of a demanded rebuild."""
+    version, reason = demand["cluster_version"], printable(demand["reason"] or "")
+    match demand["status"]:
+        case "rebuilt":
+            return f"Version {version} was made."
+        case "unchanged":
+            return f"Nothing changed: version {version} stays."
+        case "skipped":
+            return f"No rebuild: {_SKIPS.get(reason, reason)}. The version is {version}."
+        case _:
+            return f"The rebuild failed: {reason}. The version is {version}."
+
+
+@users.command()
+@click.argument("user")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of clusters.")
+@json_option
+def clusters(user: str, limit: int, as_json: bool) -> None:
+    """List the clusters of USER, the largest first."""
+    document = ask_api("GET", f"{_path(user)}/clusters", params={"limit": limit})
+    if as_json:
+        print_json(document)
+        return
+    if not document["cluster_version"]:
+        say(f"There is no version yet; `highwater users pending {printable(user)}` says what it waits for.")
+        return
+    how = "preliminary " if document.get("preliminary") else "regrouped " if document.get("regrouped") else ""
+    say(f"{how.capitalize()}version {document['cluster_version']}, {document['updated_at']}\n".capitalize())
+    rows = [(str(one["size"]), one.get("title") or one["label"], one.get("theme", "")) for one in document["clusters"]]
+    print_table(("insights", "cluster", "theme"), rows, right=("insights",))
+    more = " (more with --limit)" if document.get("next_cursor") else ""
+    say(f"\n{counted(document['noise'], 'insight')} in no cluster{more}")
 
 
 @users.command()

@@ -49,7 +49,7 @@ ADVICE_EXECUTED = {
 # Advised commands that only read, and the roles, which run until they are stopped.
 ADVICE_THAT_READS = {
     "chunks show", "dlq list", "dlq show", "doctor", "explain feed", "groups", "health", "keys list", "lag", "replay",
-    "status", "topics", "upgrade", "worker", "connect",
+    "status", "topics", "upgrade", "users pending", "worker", "connect",
 }  # fmt: skip
 # The texts that advise to delete something, and the reason for which nothing is lost.
 DELETIONS = {

@@ -78,6 +78,16 @@ async def test_a_user_is_subscribed_to_channels_one_by_one(stack, api, seeds, ac
     assert (done.returncode, done.stdout, "CHANNEL is empty" in done.stderr) == (2, "", True)
 
 
+async def answered(seeds: Any, api: Any, user: str, position: str, **columns: Any) -> None:
+    """The worker has answered the demands behind a position, though nothing is at these positions yet."""
+    partition, offset = position.rsplit("/", 2)[1:]
+    for later in range(int(offset) + 1, int(offset) + 9):
+        await seeds.insert(
+            "rebuild_demands", user_id=user, position=f"feeds.rebuild-demanded/{partition}/{later}", revision=later,
+            demanded_at=to_datetime(api.clock()), finished_at=to_datetime(api.clock()), **columns,
+        )  # fmt: skip
+
+
 async def test_a_user_is_rebuilt_and_erased(stack, api, seeds, act):
     """What delays a rebuild comes first. Erasing takes the name twice: without it nothing is sent."""
     await seeds.user("cli/1", [])
@@ -89,9 +99,18 @@ async def test_a_user_is_rebuilt_and_erased(stack, api, seeds, act):
     assert (await act("users", "pending", "cli/1")).stdout.startswith(
         "Rebuilds are delayed: no progress (1 time in a row"
     )
-    done = await act("users", "rebuild", "cli/1", "--if-new")
+    done = await act("users", "rebuild", "cli/1", "--if-new", "--no-wait")
     event = await event_at(stack, done.stdout.strip())
     assert (event["user_id"], event["if_new"], event["force"]) == ("cli/1", True, False)
+    await answered(seeds, api, "cli/1", done.stdout.strip(), outcome="rebuilt", cluster_version=3)
+    done = await act("users", "rebuild", "cli/1")
+    assert (done.returncode, done.stdout) == (0, "Version 3 was made.\n")
+    await seeds.user("cli/3", [])
+    position = (await act("users", "rebuild", "cli/3", "--no-wait")).stdout.strip()
+    await answered(seeds, api, "cli/3", position, outcome="failed", reason="no\u0085memory", cluster_version=3)
+    done = await act("users", "rebuild", "cli/3")
+    assert (done.returncode, done.stdout) == (1, "The rebuild failed: no\\x85memory. The version is 3.\n")
+    assert (await act("users", "clusters", "cli/1")).stdout.startswith("There is no version yet")
     done = await act("users", "erase", "cli/1", "--confirm", "cli/2")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     done = await act("users", "erase", "cli/1", "--confirm", "cli/1")
