@@ -152,8 +152,8 @@ def clusters(user: str, limit: int, as_json: bool) -> None:
     if not document["cluster_version"]:
         say(f"There is no version yet; `highwater users pending {printable(user)}` says what it waits for.")
         return
-    how = "preliminary " if document.get("preliminary") else "regrouped " if document.get("regrouped") else ""
-    say(f"{how.capitalize()}version {document['cluster_version']}, {document['updated_at']}\n".capitalize())
+    how = next((f", {name}" for name in ("preliminary", "regrouped") if document.get(name)), "")
+    say(f"Version {document['cluster_version']} of {document['updated_at']}{how}\n")
     rows = [(str(one["size"]), one.get("title") or one["label"], one.get("theme", "")) for one in document["clusters"]]
     print_table(("insights", "cluster", "theme"), rows, right=("insights",))
     more = " (more with --limit)" if document.get("next_cursor") else ""
