@@ -210,12 +210,13 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             if reason is not None and await is_shown_otherwise(tx, user_id, snapshot, *bounds):
                 facts = replace(snapshot.facts, is_changed=True)
                 reason = reason_to_skip(trigger, facts, self._policy, now_ms, is_forced=False)
-            is_forced = trigger is Trigger.MANUAL and value["forced"]
-            if reason is not None and not is_forced:
-                if reason in WAIT_FOR_MORE and waits_for_vectors(unread, snapshot.vectors_awaited_since, now_ms):
-                    return Work(user_id, request, value, DELAYED, VECTORS_AWAITED, snapshot)
+            is_manual = trigger is Trigger.MANUAL
+            more_come = waits_for_vectors(unread, snapshot.vectors_awaited_since, now_ms) and (
+                is_manual or reason in WAIT_FOR_MORE
+            )
+            if reason is not None and not (is_manual and value["forced"]) and not more_come:
                 return Work(user_id, request, value, "skipped", reason, snapshot)
-            if ready is None:
+            if ready is None or more_come:
                 return Work(user_id, request, value, DELAYED, VECTORS_AWAITED, snapshot)
             deadline = to_datetime(now_ms + rebuild_deadline_ms(self._settings.rebuild_seconds_max))
             await tx.execute(QUERIES["take_rebuild"], user_id, str(request), deadline, to_datetime(value["planned_at"]))

@@ -84,8 +84,10 @@ async def test_a_version_of_the_model_stays_one(case: Case):
     await case.insights(60)
     answer = await case.rebuild("novelty")
     assert (answer["outcome"], answer["reason"]) == ("delayed", "vectors_awaited")
+    assert (await case.rebuild())["reason"] == "vectors_awaited"  # a demand takes what was published before it
     late = case.at(NOW_MS + VECTORS_WAIT_MS)
     assert (await late.rebuild("novelty"))["reason"] == "vectors_missing"
+    assert (await late.rebuild())["reason"] == "unchanged"
     await case.model_reads(MODEL, upto=112)
     answer = await late.rebuild("novelty")
     assert (answer["cluster_version"], answer["hwm"]) == (2, {case.channel: 112})
