@@ -88,7 +88,8 @@ async def test_a_version_of_the_model_stays_one(case: Case):
     late = case.at(NOW_MS + VECTORS_WAIT_MS)
     assert (await late.rebuild("novelty"))["reason"] == "vectors_missing"
     assert (await late.rebuild())["reason"] == "vectors_awaited"  # that answer began another minute
-    assert (await case.at(NOW_MS + 2 * VECTORS_WAIT_MS).rebuild())["reason"] == "unchanged"
+    late = late.at(NOW_MS + 2 * VECTORS_WAIT_MS)
+    assert (await late.rebuild())["reason"] == "unchanged"
     await case.model_reads(MODEL, upto=112)
     answer = await late.rebuild("novelty")
     assert (answer["cluster_version"], answer["hwm"]) == (2, {case.channel: 112})
