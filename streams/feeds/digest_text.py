@@ -46,6 +46,14 @@ def _time(iso: str, messages: Messages) -> str:
     return messages.pgettext("date with time", "{date}, {time} UTC", date=messages.day(at), time=f"{at:%H:%M}")
 
 
+def subject(digest: Document, messages: Messages) -> str:
+    """Return what a digest is about, in a line: that of a mail, or of a deck."""
+    names = [title(section, messages) for section in digest["sections"]]
+    if not names:
+        return headline(digest, messages)
+    return messages.gettext("What is new: {names}", names=_names(names, messages))
+
+
 def reached(digest: Document, messages: Messages) -> str:
     """Return how far a digest goes, so that the next one begins there; "" if the user has no version."""
     if digest["updated_at"] is None:
@@ -118,11 +126,11 @@ def lines(section: Document, messages: Messages) -> Iterator[str]:
         yield bumps(section, messages)
 
 
-def plain_text(digest: Document, messages: Messages) -> str:
-    """Return a digest as text for a mail or a terminal."""
+def plain_text(digest: Document, messages: Messages, *, heading: str = "") -> str:
+    """Return a digest as text for a mail or a terminal; `heading` begins the name of each section, "## " in Markdown."""
     parts = [headline(digest, messages)]
     for section in digest["sections"]:
         listed = "\n".join(f"- {line}" for line in lines(section, messages))
-        parts.append(f"{title(section, messages)}\n{about(section, messages)}\n{listed}".rstrip())
+        parts.append(f"{heading}{title(section, messages)}\n{about(section, messages)}\n{listed}".rstrip())
     parts += [part for part in (not_shown(digest, messages), reached(digest, messages)) if part]
     return "\n\n".join(parts) + "\n"
