@@ -50,7 +50,7 @@ async def get_digest(request: Request, user: User, services: Wired, since: Since
 @router.get(
     "/api/users/{user:id}/digest/atom",
     summary="Get the digest as an Atom feed; supports ETags",
-    response_model=None,
+    response_class=Response,
     responses=text_of_type(ATOM, "An entry for each cluster with news (RFC 4287).") | NOT_MODIFIED,
 )
 @declared(ACCESS)
@@ -62,7 +62,7 @@ async def get_digest_as_atom(request: Request, user: User, services: Wired, sinc
 @router.get(
     "/api/users/{user:id}/digest/json-feed",
     summary="Get the digest as a JSON Feed; supports ETags",
-    response_model=None,
+    response_class=Response,
     responses=text_of_type(JSON_FEED, "An item for each cluster with news (JSON Feed 1.1).") | NOT_MODIFIED,
 )
 @declared(ACCESS)

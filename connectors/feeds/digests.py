@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -19,6 +19,7 @@ from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection, snapshot
 from highwater.connectors.redis.resource_cache import Head
 from highwater.streams.clock import to_datetime, to_ms, to_ms_or_none
+from highwater.streams.feeds import digest_text
 from highwater.streams.feeds.digest import WEEK_MS, ClusterNews, NewInsight, Reached, digest, most_news
 
 # Of a digest whose reader names no version: since the version 24 hours earlier.
@@ -85,6 +86,24 @@ async def read_digest(pool: Pool, user_id: str, since: int | None, now_ms: int) 
         shown = await _read(connection, [news[place] for place in places], found.updated_at_ms or now_ms)
     count = sum(len(one.insight_ids) for one in news.values())
     return head, digest(user_id, reached, shown, clusters=sum(1 for key in news if key), insights=count)
+
+
+class DigestNotice(NamedTuple):
+    """A digest as it is sent to a person or a program; version 0: the user has no clusters."""
+
+    version: int
+    is_empty: bool
+    subject: str
+    text: str
+    document: Mapping[str, Any]
+
+
+async def read_notice(pool: Pool, user_id: str, since: int | None, now_ms: int) -> DigestNotice:
+    """Return what is new of a user, in the language of its texts; `since` and errors as of `read_digest`."""
+    head, document = await read_digest(pool, user_id, since, now_ms)
+    messages = digest_text.messages_of(document)
+    subject, text = digest_text.subject(document, messages), digest_text.plain_text(document, messages)
+    return DigestNotice(head.cluster_version, not document["new_count"], subject, text, document)
 
 
 def _news(found: Clusters, since: int) -> dict[str, _News]:

@@ -43,6 +43,8 @@ def test_schemas_have_names_of_the_domain(application: Any) -> None:
 NOT_JSON = {
     "text/event-stream": "events, until the client leaves",
     "application/x-ndjson": "lines of JSON, as they are found",
+    "application/atom+xml": "a feed, RFC 4287",
+    "application/feed+json": "a feed, JSON Feed 1.1",
     "text/csv; charset=utf-8": "a file",
     "application/vnd.apache.parquet": "a file",
     "application/octet-stream": "a document as it was put",
