@@ -125,7 +125,7 @@ class Digest(TypedDict):
     most news come first.
 
     The counts include clusters that are not among the sections. `position`: the event that caused `cluster_version`.
-    `language` is that of most texts.
+    `language` is that of most texts. `preliminary` and `regrouped` as in `Clusters`.
     """
 
     user_id: str
@@ -134,6 +134,8 @@ class Digest(TypedDict):
     cluster_version: int
     position: str
     updated_at: Time | None
+    preliminary: bool
+    regrouped: bool
     language: str
     new_count: int
     cluster_count: int

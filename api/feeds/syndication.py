@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 
 import orjson
 
-from highwater.streams.feeds.digest_text import about, headline, lines, messages_of, not_shown, reached, title
+from highwater.streams.feeds.digest_text import about, basis, headline, lines, messages_of, not_shown, reached, title
 from highwater.streams.messages import Messages
 
 ATOM, JSON_FEED = "application/atom+xml", "application/feed+json"
@@ -80,7 +80,12 @@ def _title(digest: Document, messages: Messages) -> str:
 
 
 def _subtitle(digest: Document, messages: Messages) -> str:
-    parts = (headline(digest, messages), not_shown(digest, messages), reached(digest, messages))
+    parts = (
+        headline(digest, messages),
+        basis(digest, messages),
+        not_shown(digest, messages),
+        reached(digest, messages),
+    )
     return " \u00b7 ".join(filter(None, parts))
 
 

@@ -27,14 +27,6 @@ class Subject(NamedTuple):
 OTHER, ALL = gettext_noop("Other"), gettext_noop("Clusters")
 _EMPTY = gettext_noop("The feed is empty. It fills when the channels you are subscribed to have enough insights.")
 
-# What is said of a version by how it was made.
-_BASES = {
-    "preliminary": gettext_noop(
-        "These clusters are preliminary: the texts are still being read. They are replaced once."
-    ),
-    "regrouped": gettext_noop("All clusters were regrouped, since the texts are compared in a new way."),
-}
-
 
 def feed_address(user: str | None, *, path: str = "/read/feed", **more: str) -> str:
     """Return the address of a feed or of a page below it; `user` None: the reader's own."""
@@ -79,7 +71,7 @@ def feed(document: Document, messages: Messages, *, since: int | None = None, de
     among = f" {messages.ngettext('in {number} theme', 'in {number} themes', themes)}" if themes else ""
     updated = messages.gettext("Updated {time}", time=moment(document["built_at"], messages))
     about = f"{clusters}{among} · {updated}"
-    basis = next((messages.gettext(said) for name, said in _BASES.items() if document.get(name)), "")
+    basis = digest_text.basis(document, messages)
     said = note(basis) if basis else ""
     return f'<p class="note">{about} <b class="new" data-news>{news(count, messages)}</b></p>{said}{listed}'
 
@@ -107,10 +99,10 @@ def _digest_section(section: Document, messages: Messages) -> str:
         f'<li><span class="said">{text(one["text"])}</span>{_beside(one, section, messages)}</li>'
         for one in section["examples"]
     )
-    bumps = digest_text.bumps(section, messages)
+    more = "".join(f"<li>{text(line)}</li>" for line in digest_text.beside(section, messages))
     return (
         f"<h3>{text(digest_text.title(section, messages))}</h3><p><small>{text(digest_text.about(section, messages))}</small></p>"
-        f'<ul class="plain">{rows}{f"<li>{text(bumps)}</li>" if bumps else ""}</ul>'
+        f'<ul class="plain">{rows}{more}</ul>'
     )
 
 

@@ -6,6 +6,7 @@ that of the clusters with the version that it begins with, so that a 304 reads n
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -80,12 +81,16 @@ async def read_digest(pool: Pool, user_id: str, since: int | None, now_ms: int) 
             position=found.caused_by,
             since=head.since,
             since_ms=to_ms_or_none(since_at),
+            is_preliminary=found.is_preliminary,
+            is_regrouped=found.is_regrouped,
         )
         news = _news(found, head.since)
         places = most_news((key, one.stored["label"], len(one.insight_ids)) for key, one in news.items())
         shown = await _read(connection, [news[place] for place in places], found.updated_at_ms or now_ms)
     count = sum(len(one.insight_ids) for one in news.values())
-    return head, digest(user_id, reached, shown, clusters=sum(1 for key in news if key), insights=count)
+    clusters = sum(1 for key in news if key)
+    # Off the loop: thousands of texts are compared, and all other requests would wait.
+    return head, await asyncio.to_thread(digest, user_id, reached, shown, clusters=clusters, insights=count)
 
 
 class DigestNotice(NamedTuple):

@@ -101,7 +101,8 @@ class ClusterNews:
 class Reached:
     """How far a digest goes: a version, its time (None: the user has none) and the event that caused it.
 
-    `since` is the version from which the digest begins, at `since_ms` (None: unknown, or the version is 0).
+    `since` is the version from which the digest begins, at `since_ms` (None: unknown, or the version is 0). `is_preliminary`
+    and `is_regrouped`: how the version was made (`api/feeds/answers.py`).
     """
 
     version: int
@@ -109,6 +110,8 @@ class Reached:
     position: str
     since: int
     since_ms: int | None
+    is_preliminary: bool = False
+    is_regrouped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,8 @@ def digest(
         "cluster_version": reached.version,
         "position": reached.position,
         "updated_at": iso_from_ms_or_none(reached.at_ms),
+        "preliminary": reached.is_preliminary,
+        "regrouped": reached.is_regrouped,
         "language": text_language(texts) or ENGLISH,
         "new_count": insights,
         "cluster_count": clusters,

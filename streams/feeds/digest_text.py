@@ -10,12 +10,19 @@ from datetime import datetime
 from typing import Any
 
 from highwater.streams.feeds.digest import NAMES_MAX
-from highwater.streams.feeds.label_words import with_more
+from highwater.streams.feeds.label_words import with_more, without_examples
 from highwater.streams.messages import Messages, catalogue, gettext_noop
 
 Document = Mapping[str, Any]
 
 OUTSIDE = gettext_noop("In no cluster")
+# What is said of a version by how it was made.
+_BASES = {
+    "preliminary": gettext_noop(
+        "These clusters are preliminary: the texts are still being read. They are replaced once."
+    ),
+    "regrouped": gettext_noop("All clusters were regrouped, since the texts are compared in a new way."),
+}
 
 
 def messages_of(digest: Document) -> Messages:
@@ -35,6 +42,11 @@ def headline(digest: Document, messages: Messages) -> str:
     return " \u00b7 ".join([*parts, messages.gettext("since {time}", time=since)] if since else parts)
 
 
+def basis(document: Document, messages: Messages) -> str:
+    """Return how the version of a digest or a feed was made, if its reader has to know; "" if not."""
+    return next((messages.gettext(said) for name, said in _BASES.items() if document.get(name)), "")
+
+
 def _since(digest: Document, messages: Messages) -> str:
     if digest["since_at"] is not None:
         return _time(digest["since_at"], messages)
@@ -48,10 +60,10 @@ def _time(iso: str, messages: Messages) -> str:
 
 def subject(digest: Document, messages: Messages) -> str:
     """Return what a digest is about, in a line: that of a mail, or of a deck."""
-    names = [title(section, messages) for section in digest["sections"]]
+    names = [without_examples(title(section, messages))[0] for section in digest["sections"]]
     if not names:
         return headline(digest, messages)
-    return messages.gettext("What is new: {names}", names=_names(names, messages))
+    return messages.gettext("What is new: {names}", names=_names(list(dict.fromkeys(names)), messages, "; "))
 
 
 def reached(digest: Document, messages: Messages) -> str:
@@ -91,18 +103,16 @@ def about(section: Document, messages: Messages) -> str:
 
 
 def bumps(section: Document, messages: Messages) -> str:
-    """Return the line of a section's version bumps; "" if it has none."""
+    """Return the line of the version bumps that a section has."""
     found = section["bumps"]
-    if found is None:
-        return ""
     names = _names(found["names"], messages)
     return messages.ngettext(
         "{number} version bump: {names}", "{number} version bumps: {names}", found["count"], names=names
     )
 
 
-def _names(names: Sequence[str], messages: Messages) -> str:
-    shown, left = ", ".join(names[:NAMES_MAX]), len(names) - NAMES_MAX
+def _names(names: Sequence[str], messages: Messages, separator: str = ", ") -> str:
+    shown, left = separator.join(names[:NAMES_MAX]), len(names) - NAMES_MAX
     return with_more(shown, left, messages) if left > 0 else shown
 
 
@@ -119,16 +129,25 @@ def aside(example: Document, section: Document, messages: Messages) -> str:
 
 
 def lines(section: Document, messages: Messages) -> Iterator[str]:
-    """Yield the lines of a section: its examples, and its bumps."""
+    """Yield the lines of a section: its examples, its bumps, and how many more there are."""
     for example in section["examples"]:
         yield " \u00b7 ".join(filter(None, (example["text"], aside(example, section, messages))))
+    yield from beside(section, messages)
+
+
+def beside(section: Document, messages: Messages) -> Iterator[str]:
+    """Yield the lines after the examples of a section: its bumps, and how many new insights are neither."""
     if section["bumps"] is not None:
         yield bumps(section, messages)
+    shown = sum(1 + example["alike_count"] for example in section["examples"])
+    left = section["new_count"] - shown - (section["bumps"] or {"count": 0})["count"]
+    if left > 0:
+        yield messages.ngettext("{number} more", "{number} more", left)
 
 
 def plain_text(digest: Document, messages: Messages, *, heading: str = "") -> str:
     """Return a digest as text for a mail or a terminal; `heading` begins the name of each section, "## " in Markdown."""
-    parts = [headline(digest, messages)]
+    parts = [part for part in (headline(digest, messages), basis(digest, messages)) if part]
     for section in digest["sections"]:
         listed = "\n".join(f"- {line}" for line in lines(section, messages))
         parts.append(f"{heading}{title(section, messages)}\n{about(section, messages)}\n{listed}".rstrip())

@@ -20,7 +20,7 @@ from highwater.streams.feeds.digest import (
     most_news,
     whole_sentences,
 )
-from highwater.streams.feeds.digest_text import headline, not_shown, plain_text
+from highwater.streams.feeds.digest_text import headline, lines, not_shown, plain_text, subject
 from highwater.streams.messages import catalogue
 
 ENGLISH, RUSSIAN = catalogue().messages("en"), catalogue().messages("ru")
@@ -204,6 +204,17 @@ def test_a_digest_reads_as_a_person_writes() -> None:
     )
 
 
+def test_a_digest_says_how_its_version_was_made() -> None:
+    """That clusters are to be replaced, or were regrouped: their names are others than before."""
+    for change, words in (
+        ({"is_preliminary": True}, "preliminary"),
+        ({"is_regrouped": True}, "All clusters were regrouped"),
+    ):
+        told = plain_text(digest("ada", replace(REACHED, **change), [], clusters=0, insights=0), ENGLISH)
+        assert words in told.split("\n\n")[1]
+    assert plain_text(made(), ENGLISH).count("\n\n") == 1
+
+
 def test_an_empty_day_says_so() -> None:
     """With the time since which nothing came and the position; a user without clusters has no digest yet."""
     empty = made()
@@ -221,6 +232,27 @@ def test_a_digest_is_in_the_language_of_its_texts() -> None:
     texts = ("Исправлена ошибка в балансировке группы потребителей", "Добавлены квоты для всех арендаторов кластера")
     assert made(news("a", "Квоты", *texts))["language"] == "ru"
     assert made(news("a", "Quotas", "Added quotas for all tenants of the cluster"))["language"] == "en"
+
+
+def test_what_is_not_quoted_is_counted() -> None:
+    """After the examples and the bumps: how many new insights are neither among them nor nearly the same."""
+    texts = [
+        "add quotas",
+        "add quotas",
+        "bound the cache",
+        "drop the lock file",
+        "name all topics",
+        "Bump attrs from 1 to 2",
+    ]
+    (section,) = made(news("a", "Mixed", *texts, None))["sections"]
+    assert list(lines(section, ENGLISH))[-2:] == ["1 version bump: attrs", "2 more"]
+
+
+def test_a_subject_names_the_first_sections() -> None:
+    """Without the examples in their names, each once; on a day without news it says so."""
+    found = made(*(news(name, name, "text of it") for name in ("UI, e.g. page", "UI, e.g. menu", "A: b", "C, d", "E")))
+    assert subject(found, ENGLISH) == "What is new: A: b; C, d; E and 1 more"
+    assert subject(made(), ENGLISH) == headline(made(), ENGLISH)
 
 
 def test_insights_without_text_are_counted_and_not_quoted() -> None:

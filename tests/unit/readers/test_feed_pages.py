@@ -162,9 +162,9 @@ def test_what_others_wrote_is_escaped_in_what_is_new() -> None:
 def test_a_deck_of_what_is_new_has_a_section_for_each_subject() -> None:
     """Its source is Markdown with a heading for each section; its subject names the first ones."""
     found = feed_pages.digest_subject(digested(*(section(name, f"text of {name}") for name in ("A", "B", "C", "D"))))
-    assert (found.kind, found.name, found.title) == ("digest", "4", "What is new: A, B, C and 1 more")
+    assert (found.kind, found.name, found.title) == ("digest", "4", "What is new: A; B; C and 1 more")
     assert [line for line in found.source.splitlines() if line.startswith("#")] == [
-        "# What is new: A, B, C and 1 more", "## A", "## B", "## C", "## D",
+        "# What is new: A; B; C and 1 more", "## A", "## B", "## C", "## D",
     ]  # fmt: skip
 
 
