@@ -217,7 +217,7 @@ class Seeds:
                 FEEDS["insert_clusters"],
                 user, version, json.dumps(list(clusters)), len(outside or ()), 10, 0, "{}", at, cause,
                 None if outside is None else "built-in-0", places, None, 0, version - VERSIONS_KEPT,
-                None, [],
+                None, [], False, False,
             )  # fmt: skip
             members = [insight_id for one in clusters for insight_id in one["insight_ids"]]
             await surrogate_keys.tag_insights(connection, f"feed:{user}", version, members)
