@@ -142,6 +142,38 @@ class Digest(TypedDict):
     sections: list[DigestSection]
 
 
+class JsonFeedItem(TypedDict):
+    """A cluster with news, as an item of a JSON Feed."""
+
+    id: str
+    url: str
+    title: str
+    content_html: str
+    date_published: Time
+    tags: list[str]
+
+
+class JsonFeedReach(TypedDict):
+    """How far a JSON Feed goes, as in `Digest`."""
+
+    since: int
+    cluster_version: int
+    position: str
+
+
+class JsonFeed(TypedDict):
+    """A digest as a JSON Feed 1.1."""
+
+    version: str
+    title: str
+    home_page_url: str
+    feed_url: str
+    description: str
+    language: str
+    items: list[JsonFeedItem]
+    _highwater: JsonFeedReach
+
+
 class ClusterOfUser(TypedDict):
     """A cluster of a version. The lists are parallel to `insight_ids`; a version from before clusters had an identity
     has only its first members.

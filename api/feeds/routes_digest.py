@@ -22,7 +22,7 @@ from highwater.api.core.freshness import FEEDS_TOPICS
 from highwater.api.core.guard import GuardedRoute, User
 from highwater.api.core.openapi import NOT_MODIFIED, text_of_type
 from highwater.api.core.services import Services, Wired
-from highwater.api.feeds.answers import Digest
+from highwater.api.feeds.answers import Digest, JsonFeed
 from highwater.api.feeds.routes_reads import Since, check_since
 from highwater.api.feeds.syndication import ATOM, JSON_FEED, atom, json_feed
 from highwater.connectors.feeds.digests import DigestHead, digest_head, read_digest
@@ -63,7 +63,7 @@ async def get_digest_as_atom(request: Request, user: User, services: Wired, sinc
     "/api/users/{user:id}/digest/json-feed",
     summary="Get the digest as a JSON Feed; supports ETags",
     response_class=Response,
-    responses=text_of_type(JSON_FEED, "An item for each cluster with news (JSON Feed 1.1).") | NOT_MODIFIED,
+    responses=answer(JsonFeed, media_type=JSON_FEED) | NOT_MODIFIED,
 )
 @declared(ACCESS)
 async def get_digest_as_json_feed(request: Request, user: User, services: Wired, since: Since = None) -> Response:
