@@ -47,6 +47,7 @@ from highwater.api.dashboard.services import DashboardServices
 from highwater.api.examples import add_examples
 from highwater.api.explain import routes as explain
 from highwater.api.feeds import routes_curations as feeds_curations
+from highwater.api.feeds import routes_digest as feeds_digest
 from highwater.api.feeds import routes_reads as feeds_reads
 from highwater.api.feeds import routes_rebuilds as feeds_rebuilds
 from highwater.api.feeds import routes_writes as feeds_writes
@@ -94,7 +95,7 @@ STOP_SECONDS_MAX = 10
 _TOO_LARGE = f"the body is larger than {BODY_BYTES_MAX} bytes"
 # Routes are tried in this order: the hot reads first.
 _ROUTES = (
-    *(league_reads, feeds_reads, queries, query_metrics),
+    *(league_reads, feeds_reads, feeds_digest, queries, query_metrics),
     *(chunks, chunk_search, chunk_lifecycle),
     *(feeds_writes, league_writes, events, sessions),
     *(jobs, job_restarts, job_socket, job_sockets, presentations, blobs, usage, organizations),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from highwater.connectors.alerts.wiring import SLICE as ALERTS
+from highwater.connectors.alerts.wiring import slice_of as alerts_slice_of
 from highwater.connectors.chunks.wiring import slice_of as chunks_slice_of
 from highwater.connectors.erasure import ErasureStep
+from highwater.connectors.feeds.digests import read_notice
 from highwater.connectors.feeds.redactions import redact_feeds
 from highwater.connectors.feeds.wiring import slice_of as feeds_slice_of
 from highwater.connectors.identity.wiring import slice_of
@@ -22,7 +23,15 @@ from highwater.connectors.wiring import Slice
 
 # Removes a retracted insight or a deleted chunk from documents.
 REDACTION: Sequence[RedactionStep] = (redact_feeds, redact_queries, redact_jobs)
-_OTHERS = (feeds_slice_of(REDACTION), LEAGUE, QUERIES, JOBS, chunks_slice_of(REDACTION), ALERTS, PAGES)
+_OTHERS = (
+    feeds_slice_of(REDACTION),
+    LEAGUE,
+    QUERIES,
+    JOBS,
+    chunks_slice_of(REDACTION),
+    alerts_slice_of(read_notice),
+    PAGES,
+)
 # The steps of the sink of users for an erased user.
 ERASURE: Sequence[ErasureStep] = tuple(one.erasure for one in _OTHERS if one.erasure is not None)
 SLICES: Sequence[Slice] = (slice_of(ERASURE), *_OTHERS)

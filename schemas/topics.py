@@ -281,7 +281,7 @@ _TOPICS = (
         "streams/Tick.v1",
         "",
         ("worker",),
-        ("worker", "mirror", "ratings"),
+        ("worker", "mirror", "ratings", "digests"),
         retention_ms=7 * DAY_MS,
         about="the clock of the log: one record per partition and tick",
     ),

@@ -282,6 +282,9 @@ class Settings:
         "addresses of services as apprise writes them, separated by spaces; each receives every alert",
         True,
     )
+    digests_file: Path | None = _setting(
+        "HIGHWATER_DIGESTS", _path, None, "TOML file of digests that are sent once a day, one table [[digest]] each"
+    )
     embeddings_url: str | None = _setting(
         "EMBEDDINGS_BASE_URL", _text, None, "OpenAI-compatible service of embeddings; unset = see HIGHWATER_EMBEDDER"
     )

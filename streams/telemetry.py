@@ -193,7 +193,9 @@ QUERY_STORE_BYTES = Gauge(
     "Size of a query table with its indexes, as last measured.",
     ["table"],
 )
-ALERTS = Counter("highwater_alerts", "Alerts on failed runs, by channel and outcome.", ["channel", "outcome"])
+ALERTS = Counter(
+    "highwater_alerts", "Alerts on failed runs and daily digests, by channel and outcome.", ["channel", "outcome"]
+)
 HTTP_REFUSED = Counter(
     "highwater_http_refused",
     "Requests rejected before routing, by status: from another site, of another type, too slow, too large.",

@@ -119,6 +119,16 @@ def _alerts(settings: Settings) -> None:
         open_channels(settings, ProductClock())
 
 
+def _digests(settings: Settings) -> None:
+    if settings.digests_file is not None:
+        from highwater.connectors.alerts.worker_daily import SETTING, open_channel
+        from highwater.streams.clock import ProductClock
+        from highwater.streams.daily_rules import load_daily_rules
+
+        for rule in load_daily_rules(settings.digests_file, SETTING):
+            open_channel(rule, settings, ProductClock())
+
+
 def _google(settings: Settings) -> None:
     if settings.google_credentials_file is not None or settings.google_access_token is not None:
         from highwater.connectors.jobs.google_slides import GoogleSlides
@@ -160,6 +170,7 @@ READERS: tuple[Reader, ...] = (
     _embedder,
     _reranker,
     _alerts,
+    _digests,
     _google,
     _tracing,
 )

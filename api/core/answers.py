@@ -32,7 +32,11 @@ class DocumentPending(TypedDict):
 
 
 def answer(
-    *types: type, status: int = HTTPStatus.OK, names: Iterable[str] = (), description: str | None = None
+    *types: type,
+    status: int = HTTPStatus.OK,
+    names: Iterable[str] = (),
+    description: str | None = None,
+    media_type: str = _JSON,
 ) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` entry for a JSON answer of one of these types; `names` as in `fields`.
 
@@ -45,7 +49,7 @@ def answer(
             raise ValueError(f"two answers are called {one.__name__}")
         references.append({"$ref": _REFERENCE.format(model=one.__name__)})
     schema = references[0] if len(references) == 1 else {"anyOf": references}
-    found: dict[str, Any] = {"content": {_JSON: {"schema": schema}}}
+    found: dict[str, Any] = {"content": {media_type: {"schema": schema}}}
     found |= fields(*names)[200] if names else {}
     if description:
         found["description"] = description

@@ -100,13 +100,14 @@ def answer(
     *,
     cache_control: str = CACHE_PRIVATE,
     extra: Mapping[str, str] | None = None,
+    media_type: str = JSON,
 ) -> Response:
     """Return the representation of a version, or a 304 if the client has it."""
     if is_match(condition(request), head.etag):
         return not_modified(kind, head, cache_control, extra)
     CONDITIONAL_GETS.labels(kind, "sent").inc()
     headers = {**version_headers(head, cache_control), **(extra or {})}
-    return Response(payload, headers=headers, media_type=JSON)
+    return Response(payload, headers=headers, media_type=media_type)
 
 
 def answer_version(

@@ -87,7 +87,12 @@ def _fields(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 def stream(description: str) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` entries of a route that answers with server-sent events."""
-    return {200: {"description": description, "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+    return text_of_type("text/event-stream", description)
+
+
+def text_of_type(media_type: str, description: str) -> dict[int | str, dict[str, Any]]:
+    """Return the `responses` entries of a route that answers with text of a media type."""
+    return {200: {"description": description, "content": {media_type: {"schema": {"type": "string"}}}}}
 
 
 def add_forms(document: dict[str, Any]) -> None:

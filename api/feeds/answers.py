@@ -66,6 +66,114 @@ class Feed(TypedDict):
     since: NotRequired[int]
 
 
+class DigestChannel(TypedDict):
+    """How many new insights a channel has in a section."""
+
+    channel_id: str
+    count: int
+
+
+class DigestExample(TypedDict):
+    """A new insight, in whole sentences where its text has them. `alike_count` others say nearly the same; the one that
+    `is_odd` is least like all others.
+    """
+
+    insight_id: str
+    channel_id: str
+    ts: Time
+    text: str
+    url: str | None
+    alike_count: int
+    is_odd: bool
+
+
+class DigestBumps(TypedDict):
+    """The version bumps among the newest new insights, and what has another version, most frequent first."""
+
+    count: int
+    names: list[str]
+
+
+class DigestSection(TypedDict):
+    """What is new in a cluster; `cluster_id` null: insights in no cluster.
+
+    `is_new`: the cluster is younger than version `since`; false if that is 0, which knows no cluster. `is_left_over`: the
+    insights have no subject in common. `arrived_version`: the last version in which an insight arrived. `week`
+    and `week_before` count the cluster's insights whose own time is less than seven days before that of the version, and in
+    the seven days before these.
+    """
+
+    cluster_id: str | None
+    label: str
+    theme: str
+    is_new: bool
+    is_left_over: bool
+    size: int
+    new_count: int
+    arrived_version: int
+    week: int
+    week_before: int
+    channels: list[DigestChannel]
+    first_at: Time
+    last_at: Time
+    examples: list[DigestExample]
+    bumps: DigestBumps | None
+
+
+class Digest(TypedDict):
+    """What is new since version `since`, of which `since_at` is the time (null: unknown, or version 0); the subjects with
+    most news come first.
+
+    The counts include clusters that are not among the sections. `position`: the event that caused `cluster_version`.
+    `language` is that of most texts. `preliminary` and `regrouped` as in `Clusters`.
+    """
+
+    user_id: str
+    since: int
+    since_at: Time | None
+    cluster_version: int
+    position: str
+    updated_at: Time | None
+    preliminary: bool
+    regrouped: bool
+    language: str
+    new_count: int
+    cluster_count: int
+    sections: list[DigestSection]
+
+
+class JsonFeedItem(TypedDict):
+    """A cluster with news, as an item of a JSON Feed."""
+
+    id: str
+    url: str
+    title: str
+    content_html: str
+    date_published: Time
+    tags: list[str]
+
+
+class JsonFeedReach(TypedDict):
+    """How far a JSON Feed goes, as in `Digest`."""
+
+    since: int
+    cluster_version: int
+    position: str
+
+
+class JsonFeed(TypedDict):
+    """A digest as a JSON Feed 1.1."""
+
+    version: str
+    title: str
+    home_page_url: str
+    feed_url: str
+    description: str
+    language: str
+    items: list[JsonFeedItem]
+    _highwater: JsonFeedReach
+
+
 class ClusterOfUser(TypedDict):
     """A cluster of a version. The lists are parallel to `insight_ids`; a version from before clusters had an identity
     has only its first members.

@@ -12,7 +12,8 @@ from highwater.api.command.client import ask_api, ask_pages, path_segment
 from highwater.api.command.command import CommandFailedError, Group, json_option
 from highwater.api.command.terminal import print_json, print_result, print_table, say
 from highwater.streams.clock import monotonic_seconds
-from highwater.streams.printable import printable
+from highwater.streams.feeds.digest_text import messages_of, plain_text
+from highwater.streams.printable import printable, printable_lines
 from highwater.streams.wording import counted
 
 # Longer than a rebuild with all its attempts; behind a long queue it takes longer, and the request stays.
@@ -28,7 +29,7 @@ _SKIPS = {
 
 @click.group(cls=Group)
 def users() -> None:
-    """Subscribe a user, show what waits for a user, rebuild a user's clusters, erase a user."""
+    """Subscribe a user, show what is new and what waits for a user, rebuild a user's clusters, erase a user."""
 
 
 @users.command()
@@ -90,6 +91,21 @@ def pending(user: str, as_json: bool) -> None:
         if waiting:
             say()
             print_table(("channel", "pending"), waiting, right=("pending",))
+
+
+@users.command()
+@click.argument("user")
+@click.option(
+    "--since", type=click.IntRange(0), help="Cluster version to begin after; default: the version 24 hours earlier."
+)
+@json_option
+def digest(user: str, since: int | None, as_json: bool) -> None:
+    """Show what is new in the feed of USER, and the version with which the next digest begins."""
+    document = ask_api("GET", f"{_path(user)}/digest", params={} if since is None else {"since": since})
+    if as_json:
+        print_json(document)
+    else:
+        say(printable_lines(plain_text(document, messages_of(document)).rstrip()))
 
 
 @users.command()

@@ -85,7 +85,12 @@ def _is_known(request: Request, head: Head, *, is_checked: bool) -> bool:
     return is_match(wanted, head.etag) and (is_checked or (wanted or "").strip() != "*")
 
 
-def _check_since(since: int, version: int) -> None:
+def check_since(since: int, version: int) -> None:
+    """Refuse the number of a version that does not exist yet.
+
+    Raises:
+        BadRequestError: it is above the current version.
+    """
     if since > version:
         raise BadRequestError(f"since={since} is above the version {version}", field="since")
 
@@ -121,7 +126,7 @@ async def _feed_since(feeds: FeedServices, user: str, document: FeedDocument, si
     if news is None or news.cluster_version < since:
         # Another form, or older than what the reader knows from elsewhere: PostgreSQL has the current one.
         stored = await feeds.builder.stored_head(user)
-        _check_since(since, stored.cluster_version_now)
+        check_since(since, stored.cluster_version_now)
         document = await feeds.builder.read(user, stored.head if stored.is_good else None)
         news = feed_news(document.payload, since)
     if news is None:
@@ -176,7 +181,7 @@ async def get_clusters(
     else:
         changes = await feeds_reads.clusters_since(pool, user, version, since, now_ms)
         found = changes.found
-        _check_since(since, found.cluster_version)
+        check_since(since, found.cluster_version)
         head = _since_head(found.head, since)
         document = _changes_document(user, changes, since)
     if version is None:

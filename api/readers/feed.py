@@ -22,7 +22,7 @@ from highwater.api.jobs import routes as jobs
 from highwater.api.jobs import routes_blobs as blobs
 from highwater.api.queries import routes as queries
 from highwater.api.readers import feed_pages, making_pages, shared
-from highwater.api.readers.feed_pages import feed_address
+from highwater.api.readers.feed_pages import Subject, feed_address
 from highwater.api.readers.frame import note, refusal, segment, text
 from highwater.api.readers.inside import Visit
 from highwater.api.readers.pages import COOKIE_SECONDS, form, number, page, positions_seen
@@ -32,6 +32,7 @@ from highwater.streams.languages import ENGLISH
 from highwater.streams.messages import Messages
 
 _PATH = "/read/feed"
+_DIGEST = "digest"
 # A reader of a feed opens another page of it, or returns to it, within this time; later it is another visit.
 VISIT_SECONDS = 1_800
 _SEE_OTHER = 303
@@ -66,7 +67,7 @@ def _has_organization(visit: Visit) -> bool:
 
 
 async def feed(visit: Visit) -> Response:
-    """Show all clusters by theme, with the new parts marked, and the form of a question."""
+    """Show what is new since the last visit, then all clusters by theme with the new parts marked."""
     user = visit.user
     if user is None:
         title, asked = visit.messages.gettext("Feed"), note(visit.messages.gettext("Whose feed do you want to read?"))
@@ -82,7 +83,10 @@ async def feed(visit: Visit) -> Response:
 
     address, source = feed_address(_named(visit), part="1"), _source(user)
     keys = (f"feed:{user}", f"clusters:{user}")
-    if "part" in visit.request.query_params:
+    part = visit.request.query_params.get("part")
+    if part == _DIGEST:
+        return await serve_part(visit, _digest_part(visit, user, visit.request.query_params.get("since", ""), deck))
+    if part is not None:
         return await serve_part(visit, Part(address, source, shown_part, keys))
     shown, pending = await asyncio.gather(
         show(visit, Part(address, source, shown_feed, keys)),
@@ -95,10 +99,29 @@ async def feed(visit: Visit) -> Response:
     ask = _ask_form(visit) if _may_ask(visit) else ""
     since = _baseline(shown.answer.document, last) if shown.answer.status == 200 else None
     wrapped = shown.html if since is None else f'<div data-since="{since}">{shown.html}</div>'
-    answer = page(visit, title, f"<h1>{text(title)}</h1>{late}{ask}{wrapped}", status=shown.answer.status)
+    news = ""
+    if since is not None and last is not None:
+        news = (await show(visit, _digest_part(visit, user, str(since), deck))).html
+    links = feed_pages.subscriptions(user, visit.messages)
+    body = f"<h1>{text(title)}</h1>{late}{news}{ask}{wrapped}{links}"
+    answer = page(visit, title, body, status=shown.answer.status)
     if since is not None:
         _remember_visit(visit.request, answer, user, since, shown.answer.document["cluster_version"])
     return answer
+
+
+def _digest_part(visit: Visit, user: str, since: str, deck: str | None) -> Part:
+    """Return the part with what is new since a version."""
+
+    def shown(document: Mapping[str, Any], messages: Messages) -> str:
+        return feed_pages.digest(document, messages, deck=deck)
+
+    address = feed_address(_named(visit), part=_DIGEST, since=since)
+    return Part(address, _digest_source(user, since), shown, (f"clusters:{user}",))
+
+
+def _digest_source(user: str, since: str) -> str:
+    return f"/api/users/{segment(user)}/digest?{urlencode({'since': since})}"
 
 
 def _late(reason: str, messages: Messages) -> str:
@@ -215,19 +238,21 @@ async def question(visit: Visit) -> Response:
 # -----------------------------------------------------------------------------------------------------------------
 
 
-async def _item(visit: Visit, user: str, cluster: str) -> Mapping[str, Any]:
-    """Return a cluster of a feed.
+async def _subject(visit: Visit, user: str, named: Mapping[str, str]) -> Subject:
+    """Return what a form or an address names: a cluster of the feed, or what is new since a version.
 
     Raises:
         NotFoundError: the feed does not have the cluster, or no longer has it.
     """
-    answer = await visit.ask("GET", _source(user))
+    since = named.get("digest")
+    answer = await visit.ask("GET", _source(user) if since is None else _digest_source(user, since))
     if answer.status != 200:
         raise UnprocessableError(answer.detail)
+    if since is not None:
+        return feed_pages.digest_subject(answer.document)
     for item in answer.document["items"]:
-        if item["cluster_id"] == cluster:
-            found: Mapping[str, Any] = item
-            return found
+        if item["cluster_id"] == named.get("cluster", ""):
+            return feed_pages.cluster_subject(item, visit.messages)
     raise NotFoundError("the feed no longer has this cluster; open the feed again and choose another one")
 
 
@@ -238,39 +263,37 @@ def _required_user(visit: Visit) -> str:
 
 
 async def deck_form(visit: Visit) -> Response:
-    """Show the form for the subject of a deck of a cluster."""
-    user = _required_user(visit)
-    item = await _item(visit, user, visit.request.query_params.get("cluster", ""))
-    return _deck_page(visit, item)
+    """Show the form for the subject of a deck of a cluster or a digest."""
+    return _deck_page(visit, await _subject(visit, _required_user(visit), visit.request.query_params))
 
 
-def _deck_page(visit: Visit, item: Mapping[str, Any], message: str = "", status: int = 200) -> Response:
+def _deck_page(visit: Visit, subject: Subject, message: str = "", status: int = 200) -> Response:
     asked = feed_pages.deck_form(
-        item, _named(visit), str(uuid4()), visit.messages, has_organization=_has_organization(visit)
+        subject, _named(visit), str(uuid4()), visit.messages, has_organization=_has_organization(visit)
     )
-    about = note(visit.messages.gettext("The deck is made from the summary and the latest insights of this cluster."))
     title = visit.messages.gettext("Make a deck")
-    return page(visit, title, f"<h1>{title}: {text(item['title'])}</h1>{message}{about}{asked}", status=status)
+    heading = f"<h1>{title}: {text(subject.title)}</h1>"
+    return page(visit, title, f"{heading}{message}{note(subject.about)}{asked}", status=status)
 
 
 async def make_deck(visit: Visit) -> Response:
     """Request a deck: store its source as a document, submit the job, and redirect the browser to the job's page."""
     sent = await form(visit)
     visit = visit.of_user(sent.get("user"))
-    item = await _item(visit, _required_user(visit), sent.get("cluster", ""))
+    subject = await _subject(visit, _required_user(visit), sent)
     who = _body(sent, is_bound=visit.is_bound)
-    named = {"filename": "cluster.md", **{name: who[name] for name in ("organization_id",) if name in who}}
+    named = {"filename": f"{subject.kind}.md", **{name: who[name] for name in ("organization_id",) if name in who}}
     stored = await visit.ask(
-        "PUT", f"/api/blobs?{urlencode(named)}", content=feed_pages.source_text(item).encode(), kind="text/markdown"
+        "PUT", f"/api/blobs?{urlencode(named)}", content=subject.source.encode(), kind="text/markdown"
     )
     if stored.status not in (200, 201):
-        return _deck_page(visit, item, refusal(stored.detail), stored.status)
+        return _deck_page(visit, subject, refusal(stored.detail), stored.status)
     args = {"query": sent.get("query", ""), "slides": number(sent.get("slides", ""))}
     args["source_document_ids"] = [stored.document["sha256"]]
     body = {"kind": "generation", "args": args, **who}
     answer = await visit.ask("POST", "/api/jobs", headers=_once(sent), body=body)
     if answer.status != 202:
-        return _deck_page(visit, item, refusal(answer.detail), answer.status)
+        return _deck_page(visit, subject, refusal(answer.detail), answer.status)
     document = answer.document
     after = urlencode({"after": ",".join(document["positions"])})
     return RedirectResponse(f"{making_pages.job_address(document['job_id'])}?{after}", _SEE_OTHER)

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from highwater.api.readers.frame import card, moment, note, text, web_link
+from highwater.api.readers.frame import card, moment, note, segment, text, web_link
+from highwater.streams.feeds import digest_text
 from highwater.streams.messages import Messages, gettext_noop
 
 Document = Mapping[str, Any]
 
+
+class Subject(NamedTuple):
+    """What a deck is made of: its kind and its name in a form, its title, a line about it, and its source in Markdown."""
+
+    kind: str
+    name: str
+    title: str
+    about: str
+    source: str
+
+
 # Headings of clusters that have no theme: beside themes, and alone.
 OTHER, ALL = gettext_noop("Other"), gettext_noop("Clusters")
 _EMPTY = gettext_noop("The feed is empty. It fills when the channels you are subscribed to have enough insights.")
-
-# What is said of a version by how it was made.
-_BASES = {
-    "preliminary": gettext_noop(
-        "These clusters are preliminary: the texts are still being read. They are replaced once."
-    ),
-    "regrouped": gettext_noop("All clusters were regrouped, since the texts are compared in a new way."),
-}
 
 
 def feed_address(user: str | None, *, path: str = "/read/feed", **more: str) -> str:
@@ -67,7 +71,7 @@ def feed(document: Document, messages: Messages, *, since: int | None = None, de
     among = f" {messages.ngettext('in {number} theme', 'in {number} themes', themes)}" if themes else ""
     updated = messages.gettext("Updated {time}", time=moment(document["built_at"], messages))
     about = f"{clusters}{among} · {updated}"
-    basis = next((messages.gettext(said) for name, said in _BASES.items() if document.get(name)), "")
+    basis = digest_text.basis(document, messages)
     said = note(basis) if basis else ""
     return f'<p class="note">{about} <b class="new" data-news>{news(count, messages)}</b></p>{said}{listed}'
 
@@ -75,6 +79,49 @@ def feed(document: Document, messages: Messages, *, since: int | None = None, de
 def news(count: int, messages: Messages) -> str:
     """Return how many clusters have new insights."""
     return messages.gettext("{number} with news since your last visit", number=count) if count else ""
+
+
+def digest(document: Document, messages: Messages, *, deck: str | None = None) -> str:
+    """Return what is new since the last visit; `deck` as in `feed`."""
+    sections = "".join(_digest_section(section, messages) for section in document["sections"])
+    told = (digest_text.not_shown(document, messages), digest_text.reached(document, messages))
+    notes = "".join(note(words) for words in told if words)
+    action = ""
+    if deck is not None and document["sections"]:
+        address = _with(deck, digest=document["since"])
+        action = f'<p><a href="{text(address)}">{messages.gettext("Make a deck of this")}</a></p>'
+    heading = messages.gettext("What is new")
+    return f"<section><h2>{heading}</h2>{note(digest_text.headline(document, messages))}{sections}{notes}{action}</section>"
+
+
+def _digest_section(section: Document, messages: Messages) -> str:
+    rows = "".join(
+        f'<li><span class="said">{text(one["text"])}</span>{_beside(one, section, messages)}</li>'
+        for one in section["examples"]
+    )
+    more = "".join(f"<li>{text(line)}</li>" for line in digest_text.beside(section, messages))
+    return (
+        f"<h3>{text(digest_text.title(section, messages))}</h3><p><small>{text(digest_text.about(section, messages))}</small></p>"
+        f'<ul class="plain">{rows}{more}</ul>'
+    )
+
+
+def _beside(example: Document, section: Document, messages: Messages) -> str:
+    link = web_link(example["url"], messages.gettext("Source"), "noopener noreferrer nofollow")
+    parts = [one for one in (text(digest_text.aside(example, section, messages)), link) if one]
+    return f"<br><small>{' · '.join(parts)}</small>" if parts else ""
+
+
+def subscriptions(user: str, messages: Messages) -> str:
+    """Return the links by which a feed reader subscribes to what is new."""
+    address = f"/api/users/{segment(user)}/digest"
+    links = f'<a href="{address}/atom">Atom</a> · <a href="{address}/json-feed">JSON Feed</a>'
+    return f'<p class="note">{messages.gettext("For feed readers: {links}", links=links)}</p>'
+
+
+def _with(address: str, **more: object) -> str:
+    """Return an address with more parameters."""
+    return f"{address}{'&' if '?' in address else '?'}{urlencode(more)}"
 
 
 def mark(item: Document, since: int | None, messages: Messages) -> str:
@@ -99,8 +146,7 @@ def cluster(item: Document, messages: Messages, *, since: int | None, deck: str 
     of_title = f'<span class="hidden">: {text(item["title"])}</span>'
     action = ""
     if deck is not None:
-        joined = "&" if "?" in deck else "?"
-        address = f"{deck}{joined}{urlencode({'cluster': name})}"
+        address = _with(deck, cluster=name)
         action = f'<p><a href="{text(address)}">{messages.gettext("Make a deck")}{of_title}</a></p>'
     return (
         f'<article class="card" data-size="{item["size"]}" data-changed="{item["changed_version"]}" '
@@ -148,14 +194,14 @@ def ask_form(user: str | None, once: str, messages: Messages, question: str = ""
     )
 
 
-def deck_form(item: Document, user: str | None, once: str, messages: Messages, *, has_organization: bool) -> str:
-    """Return the form for making a deck of a cluster."""
+def deck_form(subject: Subject, user: str | None, once: str, messages: Messages, *, has_organization: bool) -> str:
+    """Return the form for making a deck of a cluster or a digest."""
     needed = f'<label>{messages.gettext("Organization")}<input name="organization" required></label>'
     about, slides = messages.gettext("What the deck is about"), messages.gettext("Slides")
     return card(
         f'<form method="post" action="/read/feed/decks">{_hidden(user, once)}'
-        f'<input type="hidden" name="cluster" value="{text(item["cluster_id"])}">'
-        f'<label class="grow">{about}<textarea name="query" required maxlength="4000">{text(item["title"])}'
+        f'<input type="hidden" name="{subject.kind}" value="{text(subject.name)}">'
+        f'<label class="grow">{about}<textarea name="query" required maxlength="4000">{text(subject.title)}'
         f'</textarea></label><label>{slides}<input type="number" name="slides" min="1" max="50" value="5" required>'
         f"</label>{'' if has_organization else needed}<button>{messages.gettext('Make the deck')}</button></form>"
     )
@@ -164,6 +210,22 @@ def deck_form(item: Document, user: str | None, once: str, messages: Messages, *
 def _hidden(user: str | None, once: str) -> str:
     named = "" if user is None else f'<input type="hidden" name="user" value="{text(user)}">'
     return f'{named}<input type="hidden" name="once" value="{text(once)}">'
+
+
+def cluster_subject(item: Document, messages: Messages) -> Subject:
+    """Return a cluster as the subject of a deck."""
+    about = messages.gettext("The deck is made from the summary and the latest insights of this cluster.")
+    return Subject("cluster", item["cluster_id"], item["title"], about, source_text(item))
+
+
+def digest_subject(document: Document) -> Subject:
+    """Return a digest as the subject of a deck, in the language of its texts."""
+    messages = digest_text.messages_of(document)
+    told = digest_text.plain_text(document, messages, heading="## ")
+    title = digest_text.subject(document, messages)
+    return Subject(
+        "digest", str(document["since"]), title, digest_text.headline(document, messages), f"# {title}\n\n{told}"
+    )
 
 
 def source_text(item: Document) -> str:

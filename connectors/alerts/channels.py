@@ -1,4 +1,4 @@
-"""Sends alerts of failed runs: by mail, by webhook, or as a line in the log.
+"""Sends messages to people: by mail, by webhook, or as a line in the log; alerts of failed runs, and what is sent daily.
 
 Invariant: sending ends within its time limit, delivered or with a `ChannelError`; no text of a failed run can add a
 header, and no error shows a password or an address that holds a token.
@@ -102,14 +102,27 @@ def _word(text: str) -> str:
     return " ".join(_text(text).split())[:_WORD_CHARACTERS_MAX]
 
 
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a channel sends: `subject` and `text` to a person, `body` to a program.
+
+    `key` is the same when the message is repeated, so that a repeat is recognized.
+    """
+
+    key: str
+    subject: str
+    text: str
+    body: Mapping[str, Any]
+
+
 class Channel(Protocol):
-    """A way to send alerts. `is_paced`: each message disturbs a person, so storms are summarized."""
+    """A way to send messages. `is_paced`: each message disturbs a person, so storms are summarized."""
 
     name: str
     is_paced: bool
 
-    async def send(self, alerts: Sequence[Alert]) -> None:
-        """Send one alert, or several in one message.
+    async def send(self, message: Message) -> None:
+        """Send one message.
 
         Raises:
             ChannelError: it was not delivered.
@@ -125,10 +138,9 @@ class LogChannel:
     name = "log"
     is_paced = False
 
-    async def send(self, alerts: Sequence[Alert]) -> None:
-        """Write the lines."""
-        for alert in alerts:
-            _log.error("run_failed", **alert.members)
+    async def send(self, message: Message) -> None:
+        """Write the line."""
+        _log.error(**message.body)
 
     async def close(self) -> None:
         """Do nothing."""
@@ -140,26 +152,26 @@ class WebhookChannel:
     name = "webhook"
     is_paced = True
 
-    def __init__(self, url: str) -> None:
-        parts = _split(url, "HIGHWATER_ALERT_WEBHOOK_URL")
+    def __init__(self, url: str, setting: str = "HIGHWATER_ALERT_WEBHOOK_URL") -> None:
+        parts = _split(url, setting)
         if parts.scheme not in ("http", "https"):
-            raise ConfigurationError("HIGHWATER_ALERT_WEBHOOK_URL is not an http:// or https:// address")
+            raise ConfigurationError(f"{setting} is not an http:// or https:// address")
         self._url = url
         from highwater.connectors.bounded import bounded_client  # noqa: PLC0415 - only who has a webhook needs it
 
         self._client = bounded_client(url, seconds_max=CALL_SECONDS_MAX, bytes_max=0)
 
-    async def send(self, alerts: Sequence[Alert]) -> None:
-        """Post them.
+    async def send(self, message: Message) -> None:
+        """Post it.
 
         Raises:
             ChannelError: no 2xx came within the limit.
         """
         import httpx2  # noqa: PLC0415 - as above
 
-        headers = {"Idempotency-Key": message_key(alerts)}
+        headers = {"Idempotency-Key": message.key}
         try:
-            async with self._client.stream("POST", self._url, json=webhook_body(alerts), headers=headers) as response:
+            async with self._client.stream("POST", self._url, json=message.body, headers=headers) as response:
                 status = response.status_code  # the rest of the answer is not read
         except httpx2.TimeoutException:
             raise ChannelError(f"no answer within {CALL_SECONDS_MAX:g} s", is_final=False) from None
@@ -180,7 +192,9 @@ class MailChannel:
     name = "smtp"
     is_paced = True
 
-    def __init__(self, url: str, sender: str, to: Sequence[str], clock: Clock) -> None:
+    def __init__(
+        self, url: str, sender: str, to: Sequence[str], clock: Clock, setting: str = "HIGHWATER_ALERT_EMAIL_TO"
+    ) -> None:
         parts = _split(url, "HIGHWATER_ALERT_SMTP_URL")
         if parts.scheme not in _PORTS or parts.path not in ("", "/") or parts.query or parts.fragment:
             raise ConfigurationError(
@@ -193,21 +207,21 @@ class MailChannel:
         if not f"{self._user or ''}{self._password}".isascii():
             raise ConfigurationError("HIGHWATER_ALERT_SMTP_URL: user and password must be ASCII")
         self._sender = _address(sender, "HIGHWATER_ALERT_EMAIL_FROM")
-        self._to = [_address(one, "HIGHWATER_ALERT_EMAIL_TO") for one in to]
+        self._to = [_address(one, setting) for one in to]
         self._clock = clock
 
-    async def send(self, alerts: Sequence[Alert]) -> None:
+    async def send(self, message: Message) -> None:
         """Send one mail to all recipients.
 
         Raises:
             ChannelError: no recipient was accepted.
         """
-        message = mail_of(alerts, self._sender, self._to, self._clock())
+        mail = mail_of(message, self._sender, self._to, self._clock())
         client: smtplib.SMTP | None = None
         try:
             async with asyncio.timeout(MAIL_SECONDS_MAX):
                 client = await asyncio.to_thread(self._client)  # which would look up the name of this machine
-                refused = await asyncio.to_thread(self._deliver, client, message)
+                refused = await asyncio.to_thread(self._deliver, client, mail)
         except TimeoutError:  # of a socket or of all
             raise ChannelError(_NO_ANSWER, is_final=False) from None
         except (OSError, smtplib.SMTPException, ValueError) as error:
@@ -268,16 +282,21 @@ def _cut(client: smtplib.SMTP) -> None:
         client.close()
 
 
-def mail_of(alerts: Sequence[Alert], sender: str, to: Sequence[str], now_ms: int) -> EmailMessage:
-    """Return the mail of one alert, or one for all of them."""
-    message = EmailMessage()
-    message["Subject"] = subject(alerts)
-    message["From"], message["To"] = sender, ", ".join(to)
-    message["Date"] = format_datetime(to_datetime(now_ms))
-    message["Message-ID"] = f"<{message_key(alerts)}@highwater>"
-    message["Auto-Submitted"] = "auto-generated"
-    message.set_content(mail_text(alerts), cte="quoted-printable")
-    return message
+def mail_of(message: Message, sender: str, to: Sequence[str], now_ms: int) -> EmailMessage:
+    """Return the mail of a message."""
+    mail = EmailMessage()
+    mail["Subject"] = " ".join(_text(message.subject).split())
+    mail["From"], mail["To"] = sender, ", ".join(to)
+    mail["Date"] = format_datetime(to_datetime(now_ms))
+    mail["Message-ID"] = f"<{message.key}@highwater>"
+    mail["Auto-Submitted"] = "auto-generated"
+    mail.set_content(_text(message.text), cte="quoted-printable")
+    return mail
+
+
+def message_of(alerts: Sequence[Alert]) -> Message:
+    """Return the message of one alert, or one for all of them."""
+    return Message(message_key(alerts), subject(alerts), mail_text(alerts), webhook_body(alerts))
 
 
 def subject(alerts: Sequence[Alert]) -> str:

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from highwater.connectors.alerts.channels import Alert, ChannelError, mail_text, subject
+from highwater.connectors.alerts.channels import ChannelError, Message
 from highwater.schemas.errors import ConfigurationError
 
 # As for a mail: some services need several requests.
@@ -33,14 +33,14 @@ class ServiceChannel:
         self.name = name
         self._service = service
 
-    async def send(self, alerts: Sequence[Alert]) -> None:
+    async def send(self, message: Message) -> None:
         """Send one message.
 
         Raises:
             ChannelError: the service did not accept it within the limit. The cause is unknown, so another attempt is
                 worthwhile.
         """
-        given = {"title": subject(alerts), "body": mail_text(alerts), "notify_type": "failure"}
+        given = {"title": message.subject, "body": message.text, "notify_type": "failure"}
         try:
             async with asyncio.timeout(SERVICE_SECONDS_MAX):
                 is_sent = await asyncio.to_thread(self._service.notify, **given)

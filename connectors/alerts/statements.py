@@ -14,6 +14,9 @@ class Statements(TypedDict):
     alerts_sent_of: str
     store_alerts_sent: str
     trim_alerts_sent: str
+    digests_sent_of: str
+    store_digest_sent: str
+    erase_digests_sent: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)

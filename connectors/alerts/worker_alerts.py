@@ -12,7 +12,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from highwater.connectors.alerts.channels import Alert, Channel, ChannelError, alert_of
+from highwater.connectors.alerts.channels import Alert, Channel, ChannelError, alert_of, message_of
 from highwater.connectors.alerts.opening import open_channels
 from highwater.connectors.alerts.statements import QUERIES
 from highwater.connectors.kafka import outbox
@@ -178,7 +178,7 @@ class AlertsWorker(Handler[RunFailed, Mapping[str, list[str]]]):
         while True:
             attempt += 1
             try:
-                await channel.send(message)
+                await channel.send(message_of(message))
             except ChannelError as error:
                 ALERTS.labels(channel.name, "attempt_failed").inc()
                 wait_ms = None if channel.name in self._down or error.is_final else self._policy.wait_ms(attempt)

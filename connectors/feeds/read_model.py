@@ -201,7 +201,12 @@ def _head(row: Row, kind: str, checked_ms: int) -> Head:
 async def clusters_head(pool: Pool, user_id: str, now_ms: int) -> Head:
     """Return the version of a user's clusters."""
     async with reading(pool) as connection:
-        return _head(await one_row(connection, QUERIES["read_clusters_head"], user_id), "clusters", now_ms)
+        return await clusters_head_in(connection, user_id, now_ms)
+
+
+async def clusters_head_in(connection: Connection, user_id: str, now_ms: int) -> Head:
+    """Return it within the caller's snapshot."""
+    return _head(await one_row(connection, QUERIES["read_clusters_head"], user_id), "clusters", now_ms)
 
 
 async def feed_head(pool: Pool, user_id: str, now_ms: int) -> FeedHead:
@@ -238,10 +243,10 @@ async def clusters(pool: Pool, user_id: str, version: int | None, now_ms: int) -
         if found.redactions == 0:
             return found
         async with connection.transaction(isolation="repeatable_read", readonly=True):
-            return await _clusters(connection, user_id, version, now_ms)
+            return await clusters_in(connection, user_id, version, now_ms)
 
 
-async def _clusters(connection: Connection, user_id: str, version: int | None, now_ms: int) -> Clusters:
+async def clusters_in(connection: Connection, user_id: str, version: int | None, now_ms: int) -> Clusters:
     """Return it within the caller's snapshot, without insights retracted since it was stored."""
     found = await _stored_clusters(connection, user_id, version, now_ms)
     if found.redactions == 0 or found.clusters is None:
@@ -276,7 +281,7 @@ async def _stored_clusters(connection: Connection, user_id: str, version: int | 
 async def clusters_since(pool: Pool, user_id: str, version: int | None, since: int, now_ms: int) -> ClustersSince:
     """Return a version, by default the current one, and the clusters that ended after version `since` up to it."""
     async with snapshot(pool) as connection:
-        found = await _clusters(connection, user_id, version, now_ms)
+        found = await clusters_in(connection, user_id, version, now_ms)
         rows = await connection.fetch(QUERIES["read_died_clusters"], user_id, since, found.cluster_version)
         told_since = await connection.fetchval(QUERIES["read_told_since"], user_id)
     died = (DeadCluster(r["cluster_id"], r["label"], r["cluster_version"], tuple(r["related"])) for r in rows)

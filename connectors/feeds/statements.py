@@ -37,6 +37,11 @@ class Statements(TypedDict):
     insights_to_move: str
     move_embeddings: str
     forget_awaited: str
+    digest_version_at: str
+    digest_time_of: str
+    digest_weeks: str
+    digest_channels: str
+    digest_insights: str
     ensure_channels: str
     lock_channels: str
     known_insights: str

@@ -251,7 +251,7 @@ NOT_COMPARED: Mapping[str, str] = {
     "resource_versions": "raised by readers and by workers; checked by cache.version-bumped",
     "user_clusters, user_cluster_hwm, user_cluster_marks, cluster_history, rebuild_demands": _WORKERS,
     "surrogate_keys": "follow from the documents that they name",
-    "league_ratings, run_events, alerts_sent": _WORKERS,
+    "league_ratings, run_events, alerts_sent, digests_sent": _WORKERS,
     "positions, outbox, copy_leases, active_basis, bases, reembedding": "of the machinery, not of the log",
 }
 

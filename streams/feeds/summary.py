@@ -30,10 +30,10 @@ def summarise(texts: Sequence[str | None], keywords: Sequence[str] = (), *, sent
     "" if all texts are blank. The same input gives the same summary. Source: R0.40 (the feed's text).
     """
     lines = list(dict.fromkeys(line for text in texts if (line := _one_line(text))))[:TEXTS_MAX]
-    bags = [_bag(line) for line in lines]
+    bags = [bag_of(line) for line in lines]
     shares = Counter(word for bag in bags for word in bag)
     # A keyword can be an identifier or a pair; the words of a sentence are single.
-    named = frozenset(word for keyword in keywords for word in _bag(keyword))
+    named = frozenset(word for keyword in keywords for word in bag_of(keyword))
     scores = [_typicality(bag, shares, named) for bag in bags]
     chosen: list[int] = []
     for i in sorted(range(len(lines)), key=lambda i: (-scores[i], i)):
@@ -45,7 +45,7 @@ def summarise(texts: Sequence[str | None], keywords: Sequence[str] = (), *, sent
 
 
 @lru_cache(BAGS_MAX)
-def _bag(line: str) -> frozenset[str]:
+def bag_of(line: str) -> frozenset[str]:
     """Return the words of a line that say something."""
     return frozenset(word for word in words_of(clean(line)) if word not in STOP_WORDS)
 

@@ -77,7 +77,10 @@ _EXAMPLES: Mapping[str, Example] = {
     "/read/league/{season}/{tab}": lambda of: (f"/read/league/{_in(of.season)}/schedule",),
     "/read/matches/{match}": lambda of: (f"/read/matches/{_in(of.match)}",),
     "/read/feed": lambda of: ("/read/feed", _at("/read/feed", user=of.user)),
-    "/read/feed/deck": lambda of: (_at("/read/feed/deck", user=of.user, cluster=of.cluster),),
+    "/read/feed/deck": lambda of: (
+        _at("/read/feed/deck", user=of.user, digest="0"),
+        _at("/read/feed/deck", user=of.user, cluster=of.cluster),
+    ),
     "/read/questions/{question}": lambda of: (f"/read/questions/{of.query}",),
     "/read/jobs/{job}": lambda of: (f"/read/jobs/{of.job}",),
     "/read/decks/{deck}": lambda of: (f"/read/decks/{of.deck}",),

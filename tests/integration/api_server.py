@@ -194,6 +194,7 @@ class Seeds:
         at: datetime = NOW,
         *,
         outside: Sequence[str] | None = (),
+        outside_arrived: Sequence[int] = (),
         history: Sequence[dict[str, Any]] = (),
     ) -> int:
         """Store the next version of a user's clusters as the rebuild worker does; returns the cluster version.
@@ -210,12 +211,13 @@ class Seeds:
             cause = f"feeds.rebuild-requested/0/{version}"
             places = None
             if outside is not None:
-                places = json.dumps({"insight_ids": list(outside), "positions": [[9.0, 9.0] for _ in outside]})
+                beside = {"insight_ids": list(outside), "positions": [[9.0, 9.0] for _ in outside]}
+                places = json.dumps({**beside, **({"arrived": list(outside_arrived)} if outside_arrived else {})})
             await connection.execute(
                 FEEDS["insert_clusters"],
                 user, version, json.dumps(list(clusters)), len(outside or ()), 10, 0, "{}", at, cause,
                 None if outside is None else "built-in-0", places, None, 0, version - VERSIONS_KEPT,
-                None, [],
+                None, [], False, False,
             )  # fmt: skip
             members = [insight_id for one in clusters for insight_id in one["insight_ids"]]
             await surrogate_keys.tag_insights(connection, f"feed:{user}", version, members)

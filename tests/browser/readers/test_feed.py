@@ -105,6 +105,9 @@ def test_what_is_new_since_the_last_visit(browser: Any, tab: Any, reader: Reader
     later = browser.tab(reader.page, plain)
     later.goto(reader.page)
     assert [one for one in later.locator("[data-new]").all_inner_texts() if one] == marks
+    expect(later.get_by_role("heading", level=2, name="What is new")).to_be_visible()
+    expect(later.locator("main")).to_contain_text("60 new insights")
+    expect(later.get_by_role("link", name="Make a deck of this")).to_be_visible()
     later.reload()  # the same visit
     expect(later.locator("[data-news]")).to_contain_text("with news since your last visit")
     plain.add_cookies([one for one in plain.cookies() if not one["name"].startswith("highwater_visit_")])
@@ -114,6 +117,7 @@ def test_what_is_new_since_the_last_visit(browser: Any, tab: Any, reader: Reader
     last = browser.tab(reader.page, after)
     last.goto(reader.page)
     expect(last.locator("article").first).to_be_visible()
+    expect(last.locator("main")).to_contain_text("Nothing new since")
     assert not any(last.locator("[data-new]").all_inner_texts())
     after.close()
 
@@ -154,6 +158,26 @@ def test_a_deck_of_a_cluster(tab: Any, reader: Reader) -> None:
     expect(seen.get_by_role("heading", level=2)).to_have_count(3)  # of two slides, and of the public links
     expect(seen.get_by_role("heading", level=2).last).to_have_text("Public links")
     expect(seen.locator("main li").first).to_be_visible()
+
+
+def test_what_is_new_comes_while_the_page_is_open(browser: Any, tab: Any, reader: Reader) -> None:
+    """On a later visit the part grows by itself, without a reload; and a deck can be made of it."""
+    context = browser.context()
+    tab(reader.page, context).page.close()
+    seen = tab(reader.page, context).page
+    expect(seen.locator("main")).to_contain_text("Nothing new since")
+    reader.reads(5_000, 30, ("quotas for tenants of a cluster",))
+    seen.evaluate("look('visible')")
+    expect(seen.locator("main")).to_contain_text("30 new insights")
+    seen.get_by_role("link", name="Make a deck of this").click()
+    expect(seen.get_by_role("heading", level=1)).to_contain_text("Make a deck: What is new")
+    seen.get_by_label("Organization").fill(f"org-{reader.user[:8]}")
+    seen.get_by_label("Slides").fill("2")
+    seen.get_by_role("button", name="Make the deck").click()
+    seen.wait_for_url("**/read/jobs/*")
+    seen.get_by_role("link", name="Open the deck").click()
+    expect(seen.get_by_role("heading", level=1, name="Deck")).to_be_visible()
+    context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -27,7 +27,14 @@ from aiosmtpd.smtp import AuthResult, Envelope
 
 from highwater.connectors.alerts import channels as alert_channels
 from highwater.connectors.alerts import services
-from highwater.connectors.alerts.channels import ChannelError, LogChannel, MailChannel, WebhookChannel, alert_of
+from highwater.connectors.alerts.channels import (
+    ChannelError,
+    LogChannel,
+    MailChannel,
+    WebhookChannel,
+    alert_of,
+    message_of,
+)
 from highwater.connectors.alerts.opening import open_channels
 from highwater.connectors.alerts.worker_alerts import BURST, REFILL_SECONDS, AlertsWorker, Pace, plan_messages
 from highwater.connectors.kafka.consumer import BatchConsumer
@@ -641,7 +648,7 @@ async def test_a_service_that_hangs_is_given_up_in_time(hook: Hook, monkeypatch:
     hook.script = [None]
     (channel,) = services.open_services([hook.url.replace("http://", "json://") + "?rto=1"])
     with pytest.raises(ChannelError, match=r"no answer within 0\.2 s") as found:
-        await channel.send([alert_of(failed(0))])
+        await channel.send(message_of([alert_of(failed(0))]))
     assert not found.value.is_final
 
 

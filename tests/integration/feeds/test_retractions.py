@@ -113,6 +113,9 @@ async def _shown(http: httpx2.AsyncClient, user: str, headers: dict[str, str]) -
         "clusters?version=1",
         "clusters?limit=1",
         "clusters/a/history",
+        "digest?since=0",
+        "digest/atom?since=0",
+        "digest/json-feed?since=0",
     )
     return {path: await http.get(f"/api/users/{user}/{path}", headers=headers) for path in paths}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import html
 import re
 import uuid
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import httpx2
 import pytest
 
 from highwater.api.dashboard.mount import DashboardRoute
-from tests.integration.api_server import Api, Seeds, running_api
+from tests.integration.api_server import Api, Seeds, cluster, running_api
 from tests.integration.queries.pipeline import store_run
 
 SETTING = "viewer:eye-key,viewer:ann-key:ann,admin:root-key"
@@ -139,6 +140,39 @@ def test_a_visit_is_remembered_in_cookies_of_the_feed(api: Api) -> None:
             ann.cookies.set(name, wrong, path="/read/feed")
             answer = ann.get("/read/feed")
             assert (answer.status_code, 'data-since="0"' in answer.text) == (200, True), wrong
+
+
+def test_a_visit_begins_with_what_is_new(api: Api, settings: Any) -> None:
+    """Not on a first visit; later it comes before the feed, also alone and conditionally, with the version of the last visit;
+    a deck of it can be requested as of a cluster.
+    """
+    seeds = Seeds(settings.database)
+
+    async def version(*since: int) -> None:
+        ids = await seeds.channel("news", len(since))
+        await seeds.rebuild("eve", [cluster("a", ids, since=since, changed=max(since))])
+
+    asyncio.run(version(1))
+    with signed_in(api, "eye-key") as reader:
+        first = reader.get("/read/feed?user=eve").text
+        assert "What is new" not in first
+        assert '<a href="/api/users/eve/digest/atom">Atom</a>' in first
+        asyncio.run(version(1, 2))
+        reader.cookies.delete(next(name for name in reader.cookies if name.startswith("highwater_visit_")))
+        shown = reader.get("/read/feed?user=eve").text
+        assert shown.index("<h2>What is new</h2>") < shown.index("<article")
+        assert "1 new insight · 1 cluster" in shown
+        address = html.unescape(re.findall(r'data-part="([^"]*part=digest[^"]*)"', shown)[0])
+        assert address == "/read/feed?user=eve&part=digest&since=1&lang=en"
+        part = reader.get(address)
+        assert part.text in shown
+        again = reader.get(address, headers={"if-none-match": part.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+        form = reader.get("/read/feed/deck?user=eve&digest=1").text
+        assert '<input type="hidden" name="digest" value="1">' in form
+        assert "Make a deck: What is new: about a</h1>" in form
+        assert reader.get("/read/feed/deck?user=eve&digest=x").status_code == 422
+        assert reader.get("/read/feed/deck?user=eve&digest=9").status_code == 422
 
 
 def test_what_a_reader_may_not_have_made_is_refused_on_a_page(api: Api) -> None:

@@ -21,11 +21,18 @@ FILES = [
     ("HIGHWATER_POLICY", "[plans.pro]\nnovelty = 1\n", "novelty is not a key"),
     ("HIGHWATER_PLANS", "[plans.gold]\n", "gold is not a plan"),
     ("HIGHWATER_NAMESPACES", "[docs]\nalpha = 1\n", "docs is neither [default] nor a table"),
+    ("HIGHWATER_DIGESTS", "[[digest]]\nuser = 1\n", "digest 1: user is not the id of a user"),
+    (
+        "HIGHWATER_DIGESTS",
+        '[[digest]]\nuser = "ada"\nat = "07:30"\nmail = "a@example.com"\n',
+        "HIGHWATER_ALERT_SMTP_URL",
+    ),
     ("HIGHWATER_API_KEYS_FILE", "{}", "HIGHWATER_API_KEYS_FILE"),
     ("HIGHWATER_GOOGLE_CREDENTIALS_FILE", "{}", "neither a service account nor an authorized user"),
 ]
 VALUES = [
     ({"HIGHWATER_POLICY": ABSENT}, "the policy cannot be read"),
+    ({"HIGHWATER_DIGESTS": ABSENT}, "the digests cannot be read"),
     ({"HIGHWATER_PLANS": ABSENT}, "cannot be read"),
     ({"HIGHWATER_NAMESPACES": ABSENT}, "cannot be read"),
     ({"HIGHWATER_API_KEYS_FILE": ABSENT}, "is missing"),

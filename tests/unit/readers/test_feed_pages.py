@@ -107,6 +107,67 @@ def test_texts_of_others_are_texts() -> None:
     assert 'href="https://example.org/?a=1&amp;b=2"' in linked
 
 
+def digested(*sections: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A digest as the API returns it."""
+    counts = {"new_count": sum(one["new_count"] for one in sections), "cluster_count": len(sections), "language": "en"}
+    times = {"since": 4, "since_at": "2026-01-01T03:04:05Z", "updated_at": "2026-01-02T03:04:05Z"}
+    return {"user_id": "u", "cluster_version": 5, "position": "t/0/1", **times, **counts, "sections": sections, **more}
+
+
+def section(label: str, *texts: str, **more: Any) -> dict[str, Any]:
+    """A section of a digest, with these examples."""
+    about = {"cluster_id": label, "label": label, "theme": "", "is_new": False, "size": 9, "new_count": len(texts) + 1}
+    counts = {"week": 3, "week_before": 2, "channels": [{"channel_id": "c", "count": 1}], "bumps": None}
+    days = {"first_at": "2026-01-01T03:04:05Z", "last_at": "2026-01-02T03:04:05Z"}
+    examples = [
+        {"channel_id": "c", "text": one, "url": "https://example.org/", "alike_count": 2, "is_odd": False}
+        for one in texts
+    ]
+    return {**about, **counts, **days, "examples": examples, **more}
+
+
+def test_what_is_new_ends_with_one_action() -> None:
+    """Each section with its examples and its line of bumps, how far it goes, and a deck of it if the reader may make one."""
+    bumps = {"count": 2, "names": ["attrs", "black"]}
+    page = feed_pages.digest(digested(section("Quotas", "add quotas", bumps=bumps)), ENGLISH, deck="/d?user=u")
+    assert re.findall(r"<h[23]>([^<]*)", page) == ["What is new", "Quotas"]
+    assert "2 new insights · 1 cluster · since 2026-01-01, 03:04 UTC" in page
+    assert "2 new insights of 9 · 3 this week, 2 the week before · c · 2026-01-01\u20132026-01-02" in page
+    assert (
+        '<li><span class="said">add quotas</span><br><small>2 more like this · <a href="https://example.org/"' in page
+    )
+    assert "<li>2 version bumps: attrs, black</li>" in page
+    assert page.index("version 5 (t/0/1)") < page.index('<a href="/d?user=u&amp;digest=4">Make a deck of this</a>')
+    assert "Make a deck" not in feed_pages.digest(digested(section("Quotas", "add quotas")), ENGLISH)
+
+
+def test_a_visit_without_news_says_so() -> None:
+    """It has no section and no deck, in the language of the reader."""
+    page = feed_pages.digest(digested(), RUSSIAN, deck="/d")
+    assert "С 1 января 2026 года, 03:04 UTC ничего нового." in page
+    assert "<h3>" not in page
+    assert "/d?" not in page
+
+
+def test_what_others_wrote_is_escaped_in_what_is_new() -> None:
+    """No text, label, channel or name of a bump becomes HTML, and no address of a script a link."""
+    bad = "<script>x</script>\"'"
+    one = section(bad, bad, channels=[{"channel_id": bad, "count": 1}], bumps={"count": 1, "names": [bad]})
+    one["examples"][0] |= {"url": "javascript:x()", "channel_id": bad}
+    page = feed_pages.digest(digested(one, one), ENGLISH, deck="/d")
+    assert "<script" not in page
+    assert "javascript:" not in page
+
+
+def test_a_deck_of_what_is_new_has_a_section_for_each_subject() -> None:
+    """Its source is Markdown with a heading for each section; its subject names the first ones."""
+    found = feed_pages.digest_subject(digested(*(section(name, f"text of {name}") for name in ("A", "B", "C", "D"))))
+    assert (found.kind, found.name, found.title) == ("digest", "4", "What is new: A; B; C and 1 more")
+    assert [line for line in found.source.splitlines() if line.startswith("#")] == [
+        "# What is new: A; B; C and 1 more", "## A", "## B", "## C", "## D",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("detail", "shown"),
     [
