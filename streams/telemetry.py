@@ -126,7 +126,7 @@ CHUNKS_EMBEDDED = Counter(
     ["outcome"],
 )
 CLUSTER_TITLES = Counter(
-    "highwater_cluster_titles", "Titles of clusters by outcome: kept, written or failed.", ["outcome"]
+    "highwater_cluster_titles", "Titles of clusters by outcome: kept, written, unfounded or failed.", ["outcome"]
 )
 DOCUMENT_READS = Counter("highwater_document_reads", "Reads of league pages, by kind and source.", ["kind", "source"])
 DOCUMENT_LOADS = Counter("highwater_document_loads", "League pages computed, by kind and outcome.", ["kind", "outcome"])

@@ -471,7 +471,10 @@ async def test_a_model_writes_the_items(written: Api, seeds: Seeds, chat: ChatSe
     calls = len(chat.calls)
     async with written.client() as http:
         items = (await http.get("/api/users/max/feed")).json()["items"]
-        assert [(item["title"], item["summary"]) for item in items] == [("On a", "3 things"), ("On b", "2 things")]
+        assert [(item["title"], item["summary"]) for item in items] == [
+            ("On kafka", "3 things"),
+            ("On kafka", "2 things"),
+        ]
         assert items[0]["representative"]["insight_id"] == ids[0]
         await http.get("/api/users/max/feed")
     assert len(chat.calls) == calls + 1
@@ -485,7 +488,10 @@ async def test_a_kept_title_is_not_paid_again(written: Api, seeds: Seeds, chat: 
     calls = len(chat.calls)
     async with written.client() as http:
         items = (await http.get("/api/users/mel/feed")).json()["items"]
-        assert [(item["title"], item["summary"]) for item in items] == [("Kept", "As it was."), ("On b", "3 things")]
+        assert [(item["title"], item["summary"]) for item in items] == [
+            ("Kept", "As it was."),
+            ("On kafka", "3 things"),
+        ]
         (asked,) = [json.loads(call["messages"][1]["content"])["clusters"] for call in chat.calls[calls:]]
         assert [one["cluster_id"] for one in asked] == ["b"]
         await seeds.rebuild("mona", [cluster("a", ids[:3], **kept), cluster("b", ids[3:], **kept)])
@@ -505,7 +511,7 @@ async def test_a_title_does_not_outlive_what_it_was_written_of(written: Api, see
     calls = len(chat.calls)
     async with written.client() as http:
         (item,) = (await http.get("/api/users/mat/feed")).json()["items"]
-    assert (item["title"], item["summary"]) == ("On a", "3 things")
+    assert (item["title"], item["summary"]) == ("On kafka", "3 things")
     assert len(chat.calls) == calls + 1
     assert ids[2] not in str(chat.calls[-1])
 

@@ -123,8 +123,9 @@ async def test_a_version_is_named_in_one_call(case: Titled, chat: ChatServer) ->
     clusters = await case.clusters()
     assert len(clusters) == 2
     assert _asked(chat) == [[one["cluster_id"] for one in clusters]]
+    asked = {one["cluster_id"]: one for one in json.loads(chat.calls[0]["messages"][1]["content"])["clusters"]}
     for one in clusters:
-        written = (f"On {one['cluster_id']}", f"{one['size']} things", 1)
+        written = (f"On {asked[one['cluster_id']]['texts'][0].split()[0]}", f"{one['size']} things", 1)
         assert (one["title"], one["summary"], one["written_version"]) == written
         assert one["label"] != one["title"]
         assert one["theme"] == one["label"]  # two clusters, each with its own theme

@@ -62,7 +62,11 @@ class ChatServer:
             return 200, "application/json", {}, b'{"choices": ['
         asked = json.loads(body["messages"][1]["content"])["clusters"]
         items = [
-            {"cluster_id": one["cluster_id"], "title": f"On {one['cluster_id']}", "summary": f"{one['size']} things"}
+            {
+                "cluster_id": one["cluster_id"],
+                "title": f"On {one['texts'][0].split()[0]}",
+                "summary": f"{one['size']} things",
+            }
             for one in asked
         ]
         content = json.dumps({"items": items})

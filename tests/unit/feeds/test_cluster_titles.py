@@ -57,7 +57,8 @@ class _Model:
         self.asked.append(orjson.loads(user)["clusters"])
         if self.answer is not None:
             return self.answer
-        return {"items": [{"cluster_id": c["cluster_id"], "title": "t", "summary": "s"} for c in self.asked[-1]]}
+        items = [{"cluster_id": c["cluster_id"], "title": "Labels of texts", "summary": "s"} for c in self.asked[-1]]
+        return {"items": items}
 
 
 def _texts(*clusters: Cluster) -> dict[str, str | None]:
@@ -90,7 +91,20 @@ async def test_the_largest_are_asked_about_in_one_call() -> None:
     (asked,) = model.asked
     assert [one["cluster_id"] for one in asked] == [f"c{n:02}" for n in range(1, 1 + CLUSTERS_ASKED_MAX)]
     titles = [(one.title, one.written_version) for one in found.clusters]
-    assert titles == [("said", NUMBER), *[("t", NUMBER)] * 30, *[("label", 0)] * 9]
+    assert titles == [("said", NUMBER), *[("Labels of texts", NUMBER)] * 30, *[("label", 0)] * 9]
+
+
+async def test_a_title_that_no_text_founds_is_not_shown() -> None:
+    """The built-in one stays, with its summary, and the cluster is not asked about again."""
+    clusters = [_cluster("a", (NUMBER,)), _cluster("b", (NUMBER,))]
+    said = {"a": "Labels in the wide blue cloud", "b": "The labels"}
+    model = _Model({"items": [{"cluster_id": c, "title": title, "summary": "s"} for c, title in said.items()]})
+    found = await ClusterTitles(model).titled(_version(*clusters), NUMBER, None, _texts(*clusters))  # type: ignore[arg-type]
+    told = [(one.title, one.summary, one.written_version) for one in found.clusters]
+    assert told == [("label", "summary of label", NUMBER), ("The labels", "s", NUMBER)]
+    last = LastVersion(found.clusters, Outside())
+    await ClusterTitles(model).titled(_version(*clusters), NUMBER + 1, last, _texts(*clusters))  # type: ignore[arg-type]
+    assert len(model.asked) == 1
 
 
 async def test_what_a_model_is_told_is_bounded() -> None:

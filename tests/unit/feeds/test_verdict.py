@@ -15,6 +15,7 @@ WAITS = {
     "activity": "`POST /api/users/a%2Fb/activity` reports one",
     "time": f"No rebuild is due before {AT}",
     "answer": f"in progress; it has until {AT}",
+    "vectors": "waits, for a minute at most",
 }
 
 
