@@ -19,7 +19,7 @@ from tests.integration.connecting import event, fresh, in_outbox, in_transaction
 # Everything that is kept of a user, and must be gone after an erasure.
 TABLES = (
     *("subscriptions", "user_cluster_hwm", "user_cluster_marks", "user_clusters", "cluster_history", "feed_documents"),
-    *("rebuild_demands", "cluster_curations", "user_stats"),
+    *("rebuild_demands", "cluster_curations", "digests_sent", "user_stats"),
 )
 
 
@@ -158,10 +158,12 @@ async def fill(person: Person) -> None:
     await pool.execute("INSERT INTO user_cluster_hwm VALUES ($1, 'a', 3)", user)
     await pool.execute("INSERT INTO user_cluster_marks VALUES ($1, 'a', '1970-01-01', 3, $2)", user, now)
     await pool.execute("INSERT INTO rebuild_demands VALUES ($1, $2, 1, $3)", user, f"t/0/{user}", now)
+    await pool.execute("INSERT INTO digests_sent VALUES ($1, 'mail', 1, 1, $2)", user, now)
     await pool.execute("INSERT INTO cluster_curations VALUES ($1, 'c', '{}', 1, 0, 0)", user)
     await pool.execute(
-        QUERIES["insert_clusters"], user, 1, "[]", 0, 0, 0, "{}", now, "t/0/0", "b", "{}", b"", 0, 0, None, []
-    )
+        QUERIES["insert_clusters"],
+        user, 1, "[]", 0, 0, 0, "{}", now, "t/0/0", "b", "{}", b"", 0, 0, None, [], False, False,
+    )  # fmt: skip
     await pool.execute(
         "INSERT INTO cluster_history VALUES ($1, 'c', 1, 'born', 'l', 1, 0, 1, 1, 0, 0, 0, '{}', $2, 't/0/0')",
         user,
