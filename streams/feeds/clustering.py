@@ -7,9 +7,11 @@ an earlier window saves time without changing a result. The steps (R0.3, R0.36):
    still valid.
 2. The graph of their ties, and the vectors averaged over it (`graph`).
 3. HDBSCAN's condensed tree (Campello, Moulavi and Sander 2013) over the graph's edges, by the `hdbscan` package itself:
-   single linkage, excess of mass. A point in no stable branch is noise, and a point in one has a membership.
-4. Fragments of one topic joined by modularity, and within each cluster again with closer ties and then of smaller
-   branches, which gives its parts. A text that repeats often enough is a cluster even if nothing is similar.
+   single linkage, excess of mass, in which a branch of more than `BRANCH_SHARE_MAX` of the points has no mass if
+   others within it have one. The chosen branches are small, and fragments of topics. A point in one has a membership.
+4. Fragments of one topic joined by modularity, and within each cluster again with closer ties, which gives its parts.
+   A point of whose ties `JOIN_SHARE_MIN` lead to one cluster is in it. The rest is noise. A text that repeats often enough is a
+   cluster even if nothing is similar.
 
 A point whose membership is below `MEMBERSHIP_MIN` counts as noise. Noise may still lean towards a cluster; that is
 reported with its confidence, and never counted as membership.
@@ -18,13 +20,14 @@ reported with its confidence, and never counted as membership.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from hdbscan._hdbscan_linkage import label as single_linkage_of
-from hdbscan.hdbscan_ import _tree_to_labels
+from hdbscan.hdbscan_ import compute_stability, condense_tree, get_clusters
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
@@ -50,10 +53,19 @@ NEIGHBOURS_MIN = 5
 DISTANCE_MIN = 0.05
 # 1.5 MB of differences at 384 coordinates, which fit a core's caches.
 EDGES_AT_ONCE = 1 << 10
-# Parts of a cluster, ever closer: of branches of this share of the smallest cluster's size, with this many times as
-# many ties within as by chance. What the first cannot separate, as half of some windows with the local model, the
-# second can (docs/benchmarks/labels.md). With branches of half that size even less is mixed, but ids last half as long.
-PARTS = ((1.0, 3.0), (0.75, 9.0))
+# Fragments have as few points as a cluster may have, but are no more than these: joining them takes time by their square.
+FRAGMENTS_MAX = 4_000
+# Excess of mass alone may choose one branch of nearly everything: 96 % of 1,200 Russian program messages.
+BRANCH_SHARE_MAX = 0.15
+# One and a half times as many ties as by chance join two fragments. At once as many, half of some windows is one cluster.
+CLOSENESS = 1.5
+# Parts of a cluster, ever closer: this many times as many ties within as by chance. What the first cannot separate, as
+# half of some windows with the local model, the second can (docs/benchmarks/labels.md).
+PARTS = (5.0, 12.0)
+# A point joins the cluster that has this share of its ties. With half of them a third of some windows is noise.
+JOIN_SHARE_MIN = 0.45
+# Points that join may take others with them; after three rounds it is a handful.
+ROUNDS = 3
 # Components of the graph without a tie are joined far outside the range of distances (0..2), where no branch survives.
 APART = 1e3
 
@@ -124,9 +136,16 @@ def cluster_embeddings(
     size = cluster_size_for(len(distinct)) if min_cluster_size is None else min_cluster_size
     graph = ties(neighbours)
     tree = _tree(averaged(distinct.rounded, graph), graph)
-    branch, strength = _branches(tree, len(distinct), size)
-    joint = joined(np.where(strength >= MEMBERSHIP_MIN, branch, NOISE), graph)
-    labels, strengths = _with_repeats(joint, strength, distinct.copies, size)
+    least = max(CLUSTER_SIZE_MIN, len(distinct) // FRAGMENTS_MAX)
+    branch, strength = _branches(tree, len(distinct), least, share_max=BRANCH_SHARE_MAX)
+    fragments = np.where(strength >= MEMBERSHIP_MIN, branch, NOISE)
+    topics = _large(joined(fragments, graph, resolution=CLOSENESS), size)
+    # A fragment of no topic is noise.
+    is_left = (fragments != NOISE) & (topics == NOISE)
+    fragments, strength = _large(np.where(is_left, NOISE, fragments), 1), np.where(is_left, 0.0, strength)
+    can_join = _is_known(neighbours)
+    labels, strengths = _with_leaning(topics, strength, graph, can_join)
+    labels, strengths = _with_repeats(labels, strengths, distinct.copies, size)
     leaning, confidence = _leanings(labels, graph, distinct)
     return Clustering(
         labels=_spread(labels, distinct, NOISE),
@@ -137,7 +156,7 @@ def cluster_embeddings(
         neighbours=neighbours,
         kept=kept,
         graph=graph,
-        parts=tuple(_spread(one, distinct, NOISE) for one in _parts(tree, graph, size, joint)),
+        parts=tuple(_spread(one, distinct, NOISE) for one in _parts(fragments, graph, labels, can_join)),
     )
 
 
@@ -168,27 +187,71 @@ def _tree(vectors: Float32Array, graph: csr_array) -> FloatArray:
     return tree
 
 
-def _branches(tree: FloatArray, u: int, min_cluster_size: int) -> tuple[IntArray, FloatArray]:
-    """Return the stable branches of the condensed tree: label int (u,) and membership float64 (u,)."""
+def _branches(
+    tree: FloatArray, u: int, min_cluster_size: int, *, share_max: float = 1.0
+) -> tuple[IntArray, FloatArray]:
+    """Return the stable branches of the condensed tree: label int (u,) and membership float64 (u,).
+
+    A branch of more than `share_max` of the points is not chosen if others within it have a mass.
+    """
     if u < max(min_cluster_size, 2):
         return np.full(u, NOISE, dtype=np.intp), np.zeros(u)
     with np.errstate(all="ignore"):
-        labels, strength, *_ = _tree_to_labels(None, tree, min_cluster_size)
+        condensed = condense_tree(tree, min_cluster_size)
+        masses = _limited(condensed, compute_stability(condensed), share_max * u)
+        labels, strength, _ = get_clusters(condensed, masses)
     return np.asarray(labels, dtype=np.intp), np.nan_to_num(np.asarray(strength, dtype=np.float64), nan=1.0)
 
 
-def _parts(tree: FloatArray, graph: csr_array, min_cluster_size: int, joint: IntArray) -> Iterator[IntArray]:
-    """Yield groups (u,) in ever closer parts, as `PARTS` defines."""
-    within = joint
-    for share, resolution in PARTS:
-        branch, strength = _branches(tree, len(joint), max(CLUSTER_SIZE_MIN, round(share * min_cluster_size)))
-        # A branch across two groups is split.
-        is_inside = (branch != NOISE) & (strength >= MEMBERSHIP_MIN) & (within != NOISE)
-        pairs = branch[is_inside] * (int(within.max(initial=NOISE)) + 1) + within[is_inside]
-        fragments = np.full(len(branch), NOISE, dtype=np.intp)
-        fragments[is_inside] = np.unique(pairs, return_inverse=True)[1]
+def _limited(condensed: NDArray[Any], masses: dict[int, float], size_max: float) -> dict[int, float]:
+    """Return the masses with 0 for branches of more than `size_max` points within which others have a mass."""
+    limited = dict(masses)
+    within: dict[int, float] = defaultdict(float)
+    branches = condensed[condensed["child_size"] > 1]
+    # The branches within one have higher numbers.
+    for parent, branch, _, size in branches[np.argsort(-branches["child"])].tolist():
+        if size > size_max and within[branch] > 0:
+            limited[branch] = 0.0
+        within[parent] += max(limited[branch], within[branch])
+    return limited
+
+
+def _large(labels: IntArray, least: int) -> IntArray:
+    """Return the groups of at least `least` points, numbered from 0 without a gap in the same order."""
+    if not (labels != NOISE).any():
+        return labels
+    is_large = np.bincount(labels[labels != NOISE]) >= least
+    numbers = np.where(is_large, np.cumsum(is_large) - 1, NOISE)
+    return np.where(labels == NOISE, NOISE, numbers[labels])
+
+
+def _is_known(neighbours: Neighbours) -> NDArray[np.bool_]:
+    """Return which points are a neighbour of another, bool (u,): a point far from everything is not."""
+    found: NDArray[np.bool_] = np.zeros(len(neighbours.others), dtype=bool)
+    found[neighbours.others[neighbours.others != NOBODY]] = True
+    return found
+
+
+def _with_leaning(
+    groups: IntArray, strength: FloatArray, graph: csr_array, can_join: NDArray[np.bool_]
+) -> tuple[IntArray, FloatArray]:
+    """Return the groups with the points of `can_join` whose ties lead to one; the share is their membership."""
+    for _ in range(ROUNDS):
+        nearest, share = leanings(groups, graph)
+        joins = (groups == NOISE) & (share >= JOIN_SHARE_MIN) & can_join
+        groups, strength = np.where(joins, nearest, groups), np.where(joins, share, strength)
+    return groups, strength
+
+
+def _parts(fragments: IntArray, graph: csr_array, labels: IntArray, can_join: NDArray[np.bool_]) -> Iterator[IntArray]:
+    """Yield groups (u,) in ever closer parts, as `PARTS` defines; points that joined a cluster join one of its parts."""
+    within = labels
+    for resolution in PARTS:
         within = joined(fragments, graph, resolution=resolution, within=within)
-        yield within
+        cluster_of = np.full(int(within.max(initial=NOISE)) + 2, NOISE, dtype=np.intp)  # the last entry is for noise
+        cluster_of[within[within != NOISE]] = labels[within != NOISE]
+        part, _ = _with_leaning(within, np.zeros(len(labels)), graph, can_join & (labels != NOISE))
+        yield np.where(cluster_of[part] == labels, part, NOISE)
 
 
 def _spanning_edges(vectors: Float32Array, graph: csr_array) -> FloatArray:

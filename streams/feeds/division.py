@@ -16,7 +16,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from highwater.streams.feeds.clustering import CLUSTER_SIZE_MIN, NOISE, PARTS, Clustering, cluster_size_for
+from highwater.streams.feeds.clustering import CLUSTER_SIZE_MIN, NOISE, Clustering, cluster_size_for
 from highwater.streams.feeds.label_words import is_mixed
 from highwater.streams.feeds.naming import Members, Name, name_clusters
 from highwater.streams.feeds.neighbours import IntArray
@@ -25,6 +25,8 @@ from highwater.streams.feeds.roots import Roots
 
 # The share of a cluster's members in parts with a subject that makes these clusters.
 TOLD_SHARE_MIN = 0.2
+# A part has at least this share of a cluster's least size.
+PART_SIZE_SHARE = 0.5
 # Two clusters are one to a reader if their leading words, by score, are the same to this share (weighted Jaccard index).
 # Near copies that differ in a number are far apart to some models ("Release 2.3.1"), and six clusters of them had one
 # name.
@@ -129,7 +131,7 @@ def _likeness(one: FloatArray, others: FloatArray) -> FloatArray:
 
 def _divided(found: Clustering, window: _Window) -> tuple[IntArray, dict[int, Name]]:
     """Return the labels with parts in place of clusters without a subject, and all names."""
-    least = max(CLUSTER_SIZE_MIN, round(PARTS[-1][0] * cluster_size_for(len(found.distinct))))
+    least = max(CLUSTER_SIZE_MIN, round(PART_SIZE_SHARE * cluster_size_for(len(found.distinct))))
     labels, count = found.labels, found.cluster_count
     names = window.names(labels, range(count))
     for parts in found.parts:

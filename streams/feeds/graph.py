@@ -103,19 +103,31 @@ def joined(labels: IntArray, graph: csr_array, *, resolution: float = 1.0, withi
     total = degrees.sum()
     between = (member.T @ graph @ member).toarray() / total
     share = (member.T @ degrees) / total
+    group_of = np.zeros(count, dtype=np.intp)
+    if within is not None:
+        group_of[labels[labels >= 0]] = within[labels >= 0]
+    into = np.arange(count)
+    for group in np.unique(group_of).tolist():
+        own = np.flatnonzero(group_of == group)
+        into[own] = own[_joined_pairs(between[np.ix_(own, own)], share[own], resolution)]
+    renumbered = np.unique(into, return_inverse=True)[1]
+    return cast("IntArray", np.where(labels >= 0, renumbered[np.maximum(labels, 0)], NOBODY))
+
+
+def _joined_pairs(between: FloatArray, share: FloatArray, resolution: float) -> IntArray:
+    """Return the number of the group that each one joins, int (groups,). The arrays are changed."""
     # Half of the modularity gained by joining two groups: the share of ties between them above that by chance.
     gains = between - resolution * np.outer(share, share)
     np.fill_diagonal(gains, -np.inf)
-    if within is not None:
-        of = np.empty(count, dtype=np.intp)
-        of[labels[labels >= 0]] = within[labels >= 0]
-        gains[of[:, None] != of[None, :]] = -np.inf
-    into = np.arange(count)
+    into = np.arange(len(share))
+    # The first best partner of each group: only a few change with a pair.
+    partners = gains.argmax(axis=1)
+    bests = gains[into, partners]
     while True:
-        best = int(gains.argmax())
-        kept, gone = sorted((best // count, best % count))
-        if gains[kept, gone] <= 0:
-            break
+        first = int(bests.argmax())
+        if bests[first] <= 0:
+            return into
+        kept, gone = sorted((first, int(partners[first])))
         between[kept] += between[gone]
         between[:, kept] += between[:, gone]
         share[kept] += share[gone]
@@ -124,8 +136,11 @@ def joined(labels: IntArray, graph: csr_array, *, resolution: float = 1.0, withi
         alive = np.isfinite(gains[kept])
         alive[kept] = False
         gains[kept, alive] = gains[alive, kept] = between[kept, alive] - resolution * share[kept] * share[alive]
-    renumbered = np.unique(into, return_inverse=True)[1]
-    return cast("IntArray", np.where(labels >= 0, renumbered[np.maximum(labels, 0)], NOBODY))
+        is_changed = (partners == kept) | (partners == gone) | (gains[:, kept] >= bests)
+        is_changed[[kept, gone]] = True
+        rows = np.flatnonzero(is_changed)
+        partners[rows] = gains[rows].argmax(axis=1)
+        bests[rows] = gains[rows, partners[rows]]
 
 
 def _membership(labels: IntArray, count: int) -> csr_array:
@@ -135,21 +150,23 @@ def _membership(labels: IntArray, count: int) -> csr_array:
 
 
 def leanings(labels: IntArray, graph: csr_array) -> tuple[IntArray, FloatArray]:
-    """Return for every point the group of most of its ties, and the share of those.
+    """Return for every point without a group the group of most of its ties, and the share of those.
 
-    int (u,), -1 without a tie to any group, and float64 (u,) in 0..1. Equal shares: the lower label.
+    int (u,), -1 without a tie to any group and for a point in one, and float64 (u,) in 0..1. Equal shares: the lower
+    label.
     """
     count = int(labels.max(initial=-1)) + 1
-    if count == 0:
-        return np.full(len(labels), NOBODY, dtype=np.intp), np.zeros(len(labels))
-    member = _membership(labels, count)
-    towards = csr_array(graph @ member)
-    sums = np.asarray(graph.sum(axis=1), dtype=np.float64).ravel()
-    rows = np.repeat(np.arange(len(labels)), np.diff(towards.indptr))
+    nearest, shares = np.full(len(labels), NOBODY, dtype=np.intp), np.zeros(len(labels))
+    free = np.flatnonzero(labels < 0)
+    if count == 0 or not len(free):
+        return nearest, shares
+    own = graph[free]
+    towards = csr_array(own @ _membership(labels, count))
+    sums = np.asarray(own.sum(axis=1), dtype=np.float64).ravel()
+    rows = np.repeat(np.arange(len(free)), np.diff(towards.indptr))
     order = np.lexsort((towards.indices, -towards.data, rows))
     firsts = np.unique(rows[order], return_index=True)[1]
     chosen = order[firsts]
-    nearest, shares = np.full(len(labels), NOBODY, dtype=np.intp), np.zeros(len(labels))
-    nearest[rows[chosen]] = towards.indices[chosen]
-    shares[rows[chosen]] = towards.data[chosen] / np.maximum(sums[rows[chosen]], 1e-12)
-    return nearest, np.minimum(shares, 1.0)
+    nearest[free[rows[chosen]]] = towards.indices[chosen]
+    shares[free[rows[chosen]]] = np.minimum(towards.data[chosen] / np.maximum(sums[rows[chosen]], 1e-12), 1.0)
+    return nearest, shares
