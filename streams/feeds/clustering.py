@@ -54,7 +54,7 @@ DISTANCE_MIN = 0.05
 # 1.5 MB of differences at 384 coordinates, which fit a core's caches.
 EDGES_AT_ONCE = 1 << 10
 # Fragments have as few points as a cluster may have, but are no more than these: joining them takes time by their square.
-FRAGMENTS_MAX = 4_000
+FRAGMENTS_MAX = 2_500
 # Excess of mass alone may choose one branch of nearly everything: 96 % of 1,200 Russian program messages.
 BRANCH_SHARE_MAX = 0.15
 # One and a half times as many ties as by chance join two fragments. At once as many, half of some windows is one cluster.
@@ -97,16 +97,24 @@ class Clustering:
         """Return the number of clusters, without noise."""
         return int(self.labels.max(initial=NOISE)) + 1
 
+    def of_points(self, labels: IntArray) -> IntArray:
+        """Return the labels of the distinct points from those of the rows, int (u,): of unequal ones the highest."""
+        points = np.full(len(self.distinct), NOISE, dtype=np.intp)
+        is_placed = self.distinct.node_of_row != NOBODY
+        np.maximum.at(points, self.distinct.node_of_row[is_placed], labels[is_placed])
+        return points
+
+    def of_rows(self, points: IntArray) -> IntArray:
+        """Return the labels of the rows from those of the distinct points, int (n,)."""
+        return _spread(points, self.distinct, NOISE)
+
     def regrouped(self, labels: IntArray) -> Clustering:
         """Return the same points in other clusters: int (n,) from 0 without a gap, equal for rows of one direction.
 
         The membership of a point that joins a cluster is the share of its ties to that cluster; a removed point has
         none.
         """
-        nodes = np.full(len(self.distinct), NOISE, dtype=np.intp)
-        is_told = self.distinct.node_of_row != NOBODY
-        nodes[self.distinct.node_of_row[is_told]] = labels[is_told]
-        leaning, confidence = _leanings(nodes, self.graph, self.distinct)
+        leaning, confidence = _leanings(self.of_points(labels), self.graph, self.distinct)
         came, went = (self.labels == NOISE) & (labels != NOISE), (self.labels != NOISE) & (labels == NOISE)
         memberships = np.where(came, np.maximum(self.confidences, MEMBERSHIP_MIN), self.memberships)
         return replace(

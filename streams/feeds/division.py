@@ -17,10 +17,11 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from highwater.streams.feeds.clustering import CLUSTER_SIZE_MIN, NOISE, Clustering, cluster_size_for
+from highwater.streams.feeds.keeping import Grouping, keep_former
 from highwater.streams.feeds.label_words import is_mixed
-from highwater.streams.feeds.naming import Members, Name, name_clusters
+from highwater.streams.feeds.naming import COVERAGE_MIN, Members, Name, name_clusters
 from highwater.streams.feeds.neighbours import IntArray
-from highwater.streams.feeds.phrases import BoolArray, FloatArray, Reading
+from highwater.streams.feeds.phrases import FAINT, BoolArray, FloatArray, Reading
 from highwater.streams.feeds.roots import Roots
 
 # The share of a cluster's members in parts with a subject that makes these clusters.
@@ -38,10 +39,13 @@ MEMBERS_MIN = 2
 _DIGITS = 9
 
 
-def divide(found: Clustering, texts: Sequence[str | None], roots: Roots | None = None) -> Clustering:
+def divide(
+    found: Clustering, texts: Sequence[str | None], roots: Roots | None = None, former: IntArray | None = None
+) -> Clustering:
     """Return the clusters adjusted by their texts; numbers count from 0 in the order of the old ones. Pure.
 
-    `texts`: of the rows; `roots`: of these texts, if they were read before.
+    `texts`: of the rows; `roots`: of these texts, if they were read before; `former`: the cluster of each row in the last
+    version, int (n,), `NOISE` for none, which is kept where it can be (`keeping`).
     """
     if not found.cluster_count:
         return found
@@ -50,7 +54,11 @@ def divide(found: Clustering, texts: Sequence[str | None], roots: Roots | None =
     labels, names = _renumbered(found.labels, *_united(*_divided(found, window), window))
     divided = found if np.array_equal(labels, found.labels) else found.regrouped(labels)
     grown = _grown(divided, names, window)
-    return divided if np.array_equal(grown, labels) else divided.regrouped(grown)
+    made = divided if np.array_equal(grown, labels) else divided.regrouped(grown)
+    if former is None or not (former != NOISE).any():
+        return made
+    present, past = (Grouping(one, window.with_subject(one)) for one in (made.labels, former))
+    return made.regrouped(keep_former(made, present, past, _least(made)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,22 @@ class _Window:
             members.append(Members(len(own), held, copies.astype(np.float64), np.zeros(len(held))))
         return dict(zip(numbers, name_clusters(self.roots, members), strict=True))
 
+    def with_subject(self, labels: IntArray) -> IntArray:
+        """Return the clusters of which half of the members contain the same telling word or action."""
+        times, sizes = self._counts(labels, np.arange(int(labels.max(initial=NOISE)) + 1))
+        can_be_subject = (self.roots.kinds > FAINT) | self.roots.is_action
+        return np.flatnonzero((times[:, can_be_subject] >= COVERAGE_MIN * sizes).any(axis=1))
+
+    def _counts(self, labels: IntArray, clusters: Sequence[int] | IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return how many members of each cluster contain each root, (clusters, roots), and have words, (clusters, 1)."""
+        says = self.roots.says
+        place = np.full(int(labels.max(initial=NOISE)) + 2, NOISE, dtype=np.int64)  # the last entry is for noise
+        place[list(clusters)] = np.arange(len(clusters))
+        inside = np.flatnonzero((self.number_of_row >= 0) & (place[labels] != NOISE))
+        where = (place[labels[inside]], self.number_of_row[inside])
+        counts = csr_array((np.ones(len(inside)), where), shape=(len(clusters), says.shape[0]))
+        return (counts @ says).toarray(), np.maximum(np.asarray(counts.sum(axis=1)).reshape(-1, 1), 1)
+
     def holds(self, rows: IntArray, roots: frozenset[int]) -> BoolArray:
         """Return which of the rows contain all of these roots."""
         numbers = self.number_of_row[rows]
@@ -84,16 +108,10 @@ class _Window:
         By class-based TF-IDF (Grootendorst 2022) with shares of members as frequencies; a word of every text scores 0, since
         it does not tell clusters apart.
         """
-        says = self.roots.says
-        read = np.flatnonzero(self.number_of_row >= 0)
-        place = np.full(int(labels.max(initial=NOISE)) + 2, NOISE, dtype=np.int64)  # the last entry is for noise
-        place[list(clusters)] = np.arange(len(clusters))
-        inside = read[place[labels[read]] != NOISE]
-        where = (place[labels[inside]], self.number_of_row[inside])
-        counts = csr_array((np.ones(len(inside)), where), shape=(len(clusters), says.shape[0]))
-        times = (counts @ says).toarray()
-        everywhere = np.bincount(self.number_of_row[read], minlength=says.shape[0]) @ says
-        shares = times / np.maximum(np.asarray(counts.sum(axis=1)).reshape(-1, 1), 1)
+        times, sizes = self._counts(labels, clusters)
+        read = self.number_of_row[self.number_of_row >= 0]
+        everywhere = np.bincount(read, minlength=self.roots.says.shape[0]) @ self.roots.says
+        shares = times / sizes
         rarity = np.log(np.maximum(len(read) / np.maximum(everywhere, 1), 1.0))
         scores = shares * rarity * self.roots.weights
         scores = np.round(np.where(times >= MEMBERS_MIN, scores, 0.0), _DIGITS)
@@ -131,7 +149,7 @@ def _likeness(one: FloatArray, others: FloatArray) -> FloatArray:
 
 def _divided(found: Clustering, window: _Window) -> tuple[IntArray, dict[int, Name]]:
     """Return the labels with parts in place of clusters without a subject, and all names."""
-    least = max(CLUSTER_SIZE_MIN, round(PART_SIZE_SHARE * cluster_size_for(len(found.distinct))))
+    least = _least(found)
     labels, count = found.labels, found.cluster_count
     names = window.names(labels, range(count))
     for parts in found.parts:
@@ -160,6 +178,11 @@ def _divided(found: Clustering, window: _Window) -> tuple[IntArray, dict[int, Na
                 divided.append(cluster)
         names |= window.names(labels, divided)
     return labels, names
+
+
+def _least(found: Clustering) -> int:
+    """Return how many points a part has at least."""
+    return max(CLUSTER_SIZE_MIN, round(PART_SIZE_SHARE * cluster_size_for(len(found.distinct))))
 
 
 def _parts_in(parts: IntArray, sizes: IntArray, least: int) -> list[int]:

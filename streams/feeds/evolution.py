@@ -68,6 +68,7 @@ def match_clusters(
     *,
     cluster_ids: Sequence[str] | None = None,
     are_alike: Callable[[Sequence[str], Sequence[str]], bool] | None = None,
+    share_min: float = 0.0,
 ) -> Evolution:
     """Find the clusters of the last version in this one: `version`, with `present` as lists of insight ids.
 
@@ -77,7 +78,8 @@ def match_clusters(
     with the lowest insight id). A version without clusters, also the first, is an empty sequence. `cluster_ids`,
     parallel to `present`: nothing is chosen, since a reader has decided the identities. `are_alike`: whether two
     clusters, by their members, have one subject; where no pair is chosen for either, less is required of such a pair
-    (`ALIKE_SHARE_MIN`). Source: Kuhn 1955; Spiliopoulou et al. 2006.
+    (`ALIKE_SHARE_MIN`). `share_min`: the share of a cluster's remaining insights that one must hold to continue it, unless
+    both have one subject. Source: Kuhn 1955; Spiliopoulou et al. 2006.
 
     Raises:
         ValueError: a cluster is empty, an insight is in two clusters or not in its data set, a cluster id occurs twice,
@@ -92,7 +94,7 @@ def match_clusters(
     shared = _Shared.of([one.insight_ids for one in old], before, new, now)
     old_ids = [one.cluster_id for one in old]
     if cluster_ids is None:
-        heirs = _assign(shared)
+        heirs = _assign(shared, share_min)
         if are_alike is not None:
             alike = (
                 (p, q)
@@ -188,9 +190,14 @@ def _check_groups(which: str, groups: Sequence[Sequence[str]], ids: frozenset[st
         raise ValueError(f"the {which} data set lacks {min(members - ids)!r}, which is in a cluster")
 
 
-def _assign(shared: _Shared) -> dict[int, int]:
+def _assign(shared: _Shared, share_min: float) -> dict[int, int]:
     """Return the cluster q that continues p, for each continued p."""
-    return _chosen(shared, [pair for pair in shared.both if shared.jaccard(*pair) >= SAME_JACCARD_MIN])
+    same = [
+        (p, q)
+        for (p, q), both in shared.both.items()
+        if shared.jaccard(p, q) >= SAME_JACCARD_MIN and both >= share_min * shared.kept[p]
+    ]
+    return _chosen(shared, same)
 
 
 def _overlapping(shared: _Shared, heirs: Mapping[int, int]) -> list[tuple[int, int]]:

@@ -261,8 +261,8 @@ def _topic(reading: Reading, numbers: IntArray, term: IntArray, score: FloatArra
     kept = next((choice for choice in choices if choice.any()), np.ones(len(term), dtype=bool))
     best = np.flatnonzero(kept)
     best = best[np.lexsort((term[best], -score[best]))[:CANDIDATES_MAX]]
-    held = reading.holds[numbers][:, term[best]]
-    return _Topic(reading, term[best], score[best], (held.T @ held).toarray())
+    held = reading.held(numbers, term[best])
+    return _Topic(reading, term[best], score[best], held.T @ held)
 
 
 def _is_repeated(stems: frozenset[str], words_said: frozenset[str]) -> bool:

@@ -168,11 +168,10 @@ def spelled(roots: Roots, members: Members, root: int) -> str:
 
 
 def _views(roots: Roots, members: Sequence[Members]) -> list[_View]:
-    everywhere = roots.says.sum(axis=0)
     said = _heard(roots, members, [one.copies for one in members])
     texts = _heard(roots, members, [np.ones(len(one.copies)) for one in members])
     return [
-        _View(roots, copies, shares_elsewhere(roots, everywhere - own, len(one.numbers)), one)
+        _View(roots, copies, shares_elsewhere(roots, roots.holding - own, len(one.numbers)), one)
         for copies, own, one in zip(said, texts, members, strict=True)
     ]
 
@@ -353,7 +352,7 @@ class _View:
         if not terms or not len(self._numbers):
             return []
         roots = [self._roots.numbers_of_stems(reading.stems_of(term)) for term in terms]
-        held = reading.holds[self._numbers][:, terms].toarray() > 0
+        held = reading.held(self._numbers, terms) > 0
         left = [i for i in range(len(terms)) if all(self._is_more(roots[i], other) for other in others)]
         worth = [self._distinct(roots[i]) for i in range(len(terms))]
         chosen: list[int] = []

@@ -284,6 +284,16 @@ class Reading:
         most = int(counts.argmax())
         return self._languages[most] if 2 * counts[most] > copies.sum() else None
 
+    def held(self, numbers: IntArray, terms: Sequence[int] | IntArray) -> FloatArray:
+        """Return which of these texts contain which of these terms, 1 or 0: (texts, terms)."""
+        own = self.holds[numbers]
+        place = np.full(self.holds.shape[1], -1, dtype=np.int64)
+        place[terms] = np.arange(len(terms))
+        column = place[own.indices]
+        found: FloatArray = np.zeros((len(numbers), len(terms)))
+        found[np.repeat(np.arange(len(numbers)), np.diff(own.indptr))[column >= 0], column[column >= 0]] = 1.0
+        return found
+
     def stems_of(self, term: int) -> Stems:
         """Return the stems of a term's parts."""
         return self._terms[term]

@@ -1,9 +1,10 @@
 """Builds one version of a user's clusters from a window of insights and the previous version.
 
-Invariant: the same window, previous version and curations give the same version. Found clusters, memberships and
-keywords are functions of the window alone; the reader's curations are applied to them (`curating`). Identity (which
-cluster continues which, since when), places on the map and labels that are still about as accurate as the best come
-from the previous version, so that what a reader knows keeps its place, identity and label.
+Invariant: the same window, previous version and curations give the same version. Clusters are found in the window alone,
+those of the previous version are kept where they hold together nearly as well (`keeping`), and the reader's curations
+are applied to them (`curating`). Identity (which cluster continues which, since when), places on the map and labels that
+are still about as accurate as the best come from the previous version, so that what a reader knows keeps its place,
+identity and label.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from highwater.streams.feeds.curating import Curated, curate, renamed
 from highwater.streams.feeds.curations import READER
 from highwater.streams.feeds.division import divide
 from highwater.streams.feeds.evolution import Evolution, match_clusters
+from highwater.streams.feeds.keeping import former_rows
 from highwater.streams.feeds.labels import ClusterDescription, describe_clusters
 from highwater.streams.feeds.layout import Layout, Previous, lay_out
 from highwater.streams.feeds.neighbours import Neighbours
@@ -40,6 +42,8 @@ from highwater.streams.feeds.versions import (
 
 # Memberships, confidences and radii are shown, and compared by people: three digits.
 DIGITS = 3
+# An id means mostly the same insights: the largest part of a split is another cluster if it has less than half.
+CONTINUED_SHARE_MIN = 0.5
 
 
 def recluster(window: Window) -> NewVersion:
@@ -54,7 +58,10 @@ def recluster(window: Window) -> NewVersion:
     arrived = {insight_id: before.get(insight_id, window.version) for insight_id in ids}
     known = None if last.neighbours is None else Neighbours.from_bytes(last.neighbours)
     roots = Roots(Reading(window.texts))
-    as_found = divide(cluster_embeddings(window.vectors, known=known), window.texts, roots)
+    # As they were found, before a reader's curations.
+    were = last.clusters if last.found is None else last.found.clusters
+    former = former_rows([one.insight_ids for one in were], ids)
+    as_found = divide(cluster_embeddings(window.vectors, known=known), window.texts, roots, former)
     natural = _matched(as_found, window, last, roots)
     curated = curate(as_found, [one.cluster_id for one in natural.clusters], ids, window.curations, last)
     found = curated.found
@@ -117,7 +124,13 @@ def _matched(found: Clustering, window: Window, last: LastVersion, roots: Roots)
     before = _tracked(last.clusters) if last.found is None else [_as_tracked(one) for one in last.found.clusters]
     subjects = Subjects(roots, window.texts, window.insight_ids)
     return match_clusters(
-        before, last.arrived, members, window.insight_ids, window.version, are_alike=subjects.are_alike
+        before,
+        last.arrived,
+        members,
+        window.insight_ids,
+        window.version,
+        are_alike=subjects.are_alike,
+        share_min=CONTINUED_SHARE_MIN,
     )
 
 

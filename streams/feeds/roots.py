@@ -37,7 +37,7 @@ class Roots:
 
     `kinds` int8 (roots,): `STOP`, `FAINT` or telling, with `weights` of 0, `FAINT_WEIGHT` or 1; `is_action` bool
     (roots,): a faint one that is an action; `is_partial` bool (roots,): mostly a part of a longer word. `says` csr
-    (texts, roots): 1 where a text contains a root.
+    (texts, roots): 1 where a text contains a root; `holding` float64 (roots,): how many texts do.
     """
 
     def __init__(self, reading: Reading) -> None:
@@ -62,6 +62,7 @@ class Roots:
         bounds = np.searchsorted(text, np.arange(len(reading.texts) + 1))
         shape = (len(reading.texts), len(self.roots))
         self.says = sparse_rows((np.ones(len(places)), root, bounds), shape=shape)
+        self.holding: FloatArray = np.asarray(self.says.sum(axis=0), dtype=np.float64)
         self.bounds: IntArray = np.searchsorted(parts.text, np.arange(len(reading.texts) + 1))
 
     def numbers_of(self, written: str) -> list[int | None]:

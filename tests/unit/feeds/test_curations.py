@@ -132,7 +132,7 @@ def test_a_theme_of_one_cluster_is_called_as_the_cluster(first: NewVersion):
 
 def test_what_is_merged_stays_merged(first: NewVersion):
     """Later arrivals of either go to the merged one; the merge and its undo are reported, and the undo restores both ids."""
-    into, other = (first.clusters[place].cluster_id for place in (1, 3))  # neither splits by itself in these windows
+    into, other = (first.clusters[place].cluster_id for place in (2, 3))  # neither splits by itself in these windows
     merged = merge(into, other)
     second = version(2, first, merged)
     natural = members(version(2, first))

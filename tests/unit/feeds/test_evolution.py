@@ -458,6 +458,17 @@ def test_a_cluster_that_falls_into_four_splits_and_dies():
     assert [one.cluster_id for one in thirds.clusters].count("old") == 1
 
 
+@pytest.mark.parametrize(("largest", "lives"), [(6, True), (5, False)])
+def test_with_a_share_an_id_stays_with_half_of_its_insights(largest: int, lives: bool):
+    """Six of twelve are the cluster; of five, three and four all are born of it, and the split names them."""
+    old = cluster("old", ids("a", 12))
+    parts = [ids("a", 12)[:largest], ids("a", 12)[largest:8], ids("a", 12)[8:]]
+    evolved = match_clusters([old], old.insight_ids, parts, old.insight_ids, VERSION, share_min=0.5)
+    assert (evolved.clusters[0].cluster_id == "old") == lives
+    assert "split" in [one.kind.value for one in evolved.changes]
+    assert evolve([old], parts).clusters[0].cluster_id == "old"
+
+
 def test_a_part_of_less_than_a_quarter_or_of_one_insight_is_no_split():
     """Four of twenty elsewhere is a loss; so is one of four, which is a quarter but a stray."""
     large = evolve([cluster("old", ids("a", 20))], [ids("a", 16), [*ids("a", 20)[16:], "n"]])
