@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 ENGLISH = "en"
 # The beginning of a text shows its language: some hundred words.
@@ -224,6 +225,26 @@ def script_language(text: str) -> str | None:
     if text.isascii() or _OTHER_LETTERS.search(text):
         return None
     return next((name for name, letter in _LANGUAGES_OF_SCRIPTS if letter.search(text)), None)
+
+
+# As many letters of a word as any name has.
+_STEMMED_CHARACTERS_MAX = 64
+
+
+# The words of texts repeat; this many of them take a few megabytes.
+@lru_cache(maxsize=16_384)
+def stem_in(word: str, language: str | None = None) -> str | None:
+    """Return a word in small letters without its ending, in the language of its script, else in this one; None: it is
+    English, or in none of `STEMMED`.
+    """
+    word = word[:_STEMMED_CHARACTERS_MAX]
+    of_script = script_language(word)
+    if of_script is None and (language is None or language in SCRIPT_LANGUAGES):
+        return None
+    import snowballstemmer  # noqa: PLC0415 - thirty languages, which most processes never need
+
+    # The algorithms that PostgreSQL has. A stemmer holds the word that it works on, so each use has its own.
+    return str(snowballstemmer.stemmer(STEMMED[of_script or language or ""]).stemWord(word))
 
 
 def languages_asked(language: str | None) -> list[str]:

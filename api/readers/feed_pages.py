@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from highwater.api.readers.frame import card, moment, note, segment, text, web_link
 from highwater.streams.feeds import digest_text
+from highwater.streams.feeds.label_words import is_other
 from highwater.streams.messages import Messages, gettext_noop
 
 Document = Mapping[str, Any]
@@ -37,14 +38,14 @@ def feed_address(user: str | None, *, path: str = "/read/feed", **more: str) -> 
 def by_theme(items: Iterable[Document]) -> dict[str, list[Document]]:
     """Return clusters by the theme that their version gave them; the theme with the most insights comes first.
 
-    Clusters without a theme are under "", which is last: an older release stored the feed or the version.
+    What is left over is last. Clusters without a theme are under "": an older release stored the feed or the version.
     """
     found: dict[str, list[Document]] = {}
     for item in items:
         found.setdefault(item.get("theme", ""), []).append(item)
 
     def place(theme: str) -> tuple[bool, int, str]:
-        return theme == "", -sum(item["size"] for item in found[theme]), theme
+        return theme == "" or is_other(theme), -sum(item["size"] for item in found[theme]), theme
 
     return {theme: found[theme] for theme in sorted(found, key=place)}
 

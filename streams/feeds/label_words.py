@@ -14,6 +14,7 @@ _MIXED = gettext_noop("Mixed")
 _MIXED_WORDS = gettext_noop("Mixed: {words}")
 _EXAMPLES = gettext_noop("{subject}, e.g. {examples}")
 _MORE = gettext_noop("{subjects} and {number} more")
+_OTHER = gettext_noop("Other")
 _FIELD = re.compile(r"\\\{(\w+)\\\}")
 # Distinguishes two labels that are else the same.
 NUMBERED = re.compile(r" \(\d+\)$")
@@ -53,6 +54,16 @@ def with_more(subjects: str, number: int, messages: Messages) -> str:
     return messages.gettext(_MORE, subjects=subjects, number=number)
 
 
+def other(messages: Messages) -> str:
+    """Return the name of the theme of clusters that no other theme has."""
+    return messages.gettext(_OTHER)
+
+
+def is_other(name: str) -> bool:
+    """Return whether a theme is that of what is left over; the others are subjects."""
+    return name in _every(_OTHER)
+
+
 def without_more(name: str) -> str:
     """Return the name of a theme without the number of clusters that it does not list."""
     numbered = NUMBERED.search(name)
@@ -66,7 +77,7 @@ def language_of_label(label: str) -> str | None:
     plain = NUMBERED.sub("", label)
     every = catalogue()
     for language in every.languages:
-        if plain == every.messages(language).gettext(_MIXED):
+        if plain in map(every.messages(language).gettext, (_MIXED, _OTHER)):
             return language
         if any(_pattern(text, language).fullmatch(plain) for text in (_MIXED_WORDS, _EXAMPLES, _MORE)):
             return language

@@ -33,7 +33,7 @@ from highwater.streams.feeds.label_words import (
     words_of_mixed,
 )
 from highwater.streams.feeds.phrases import FAINT, BoolArray, FloatArray, IntArray
-from highwater.streams.feeds.roots import FAINT_WEIGHT, PARTIAL_SHARE_MAX, Roots
+from highwater.streams.feeds.roots import COMMON_SHARE_MIN, FAINT_WEIGHT, PARTIAL_SHARE_MAX, Roots
 from highwater.streams.feeds.sparse import sparse_rows
 from highwater.streams.messages import catalogue
 
@@ -141,7 +141,9 @@ def name_clusters(roots: Roots, members: Sequence[Members]) -> list[Name]:
         if name.roots and not is_mixed(name.head):
             siblings[name.roots].append(place)
     return [
-        _with_examples(name, views, place, own) if len(own := siblings.get(name.roots, [])) > 1 else name
+        _with_examples(name, views, place, own)
+        if place in (own := siblings.get(name.roots, [])) and len(own) > 1
+        else name
         for place, name in enumerate(names)
     ]
 
@@ -226,6 +228,8 @@ class _View:
         self._numbers, self._copies, self._close = members.numbers, members.copies, members.closeness
         self.coverage: FloatArray = np.round(copies / max(1, members.size), _DIGITS)
         self._lift = self.coverage / elsewhere
+        # What other texts have as often cannot be a subject.
+        self._can_be_subject = ~roots.is_common | (elsewhere < COMMON_SHARE_MIN)
         self.distinct = distinctiveness(self.coverage, elsewhere)
         self._worth = roots.weights * self.distinct
         self._language = roots.reading.language(members.numbers, members.copies)
@@ -264,12 +268,13 @@ class _View:
         """Return the subjects, best first: each new one adds roots, and all of them together cover half."""
         kinds = self._roots.kinds
         is_common = self.coverage >= COVERAGE_MIN
+        can_begin = is_common & self._can_be_subject
         lift_min = np.where(self._roots.is_action, ACTION_LIFT_MIN, FAINT_LIFT_MIN)
         share_min = np.where(self._roots.is_action, COVERAGE_MIN, FAINT_SHARE_MIN)
         is_faint = (kinds == FAINT) & (self._lift >= lift_min) & (self.coverage >= share_min)
-        is_edge = is_common & ((kinds > FAINT) | is_faint)
+        is_edge = can_begin & ((kinds > FAINT) | is_faint)
         if not is_edge.any():
-            is_edge = (kinds == FAINT) & (self.coverage >= FAINT_COVERAGE_MIN)
+            is_edge = can_begin & (kinds == FAINT) & (self.coverage >= FAINT_COVERAGE_MIN)
         if not is_edge.any():
             return []
         runs = self._subjects(is_common, is_edge)
@@ -359,7 +364,7 @@ class _View:
         free = np.ones(len(self._numbers), dtype=bool)
         taken = said
         while left and len(chosen) < limit:
-            left = [i for i in left if not self._is_said(roots[i], taken)]
+            left = [i for i in left if not self._is_said(roots[i], taken) and self._telling(tuple(roots[i])) >= 1]
             gains = {i: float(self._copies[free & held[:, i]].sum()) for i in left}
             gains = {i: gain for i, gain in gains.items() if gain >= least}
             if not gains:

@@ -14,6 +14,7 @@ from typing import Any
 
 from highwater.streams.feeds.label_words import (
     NUMBERED,
+    is_other,
     language_of_label,
     mixed,
     with_examples,
@@ -42,6 +43,8 @@ _CASE_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 def parts_of(label: str) -> list[str]:
     """Return the phrases and terms of a label, in order, without what `label_words` adds to them."""
+    if is_other(label):
+        return []
     label = without_more(label)
     plain = NUMBERED.sub("", label)
     words = words_of_mixed(plain)

@@ -28,6 +28,9 @@ from highwater.streams.feeds.tokens import ACTION_WORDS, root_of, spelled_words_
 PHRASE_PARTS_MAX = 7
 # A word that is a part of others in most of its occurrences (the pre of pre-commit) says little alone.
 PARTIAL_SHARE_MAX = 0.5
+# A word that this share of a window's texts contains does not distinguish its clusters ("Python" in an index of Python
+# packages, 29 %; "library", 16 %). In a smaller window a word of a sixth is a topic.
+COMMON_SHARE_MIN, COMMON_TEXTS_MIN = 0.15, 500
 # A faint word counts half.
 FAINT_WEIGHT = 0.5
 
@@ -36,8 +39,9 @@ class Roots:
     """What texts contain, by roots.
 
     `kinds` int8 (roots,): `STOP`, `FAINT` or telling, with `weights` of 0, `FAINT_WEIGHT` or 1; `is_action` bool
-    (roots,): a faint one that is an action; `is_partial` bool (roots,): mostly a part of a longer word. `says` csr
-    (texts, roots): 1 where a text contains a root; `holding` float64 (roots,): how many texts do.
+    (roots,): a faint one that is an action; `is_common` bool (roots,): a faint one that is everywhere in the window;
+    `is_partial` bool (roots,): mostly a part of a longer word. `says` csr (texts, roots): 1 where a text contains a root;
+    `holding` float64 (roots,): how many texts do.
     """
 
     def __init__(self, reading: Reading) -> None:
@@ -50,7 +54,6 @@ class Roots:
         root_of_stem = np.array([self._number[root] for root in of_stem], dtype=np.int64)
         self.kinds = np.full(len(self.roots), 9, dtype=np.int8)
         np.minimum.at(self.kinds, root_of_stem, np.array([_kind(stem) for stem in parts.stems], dtype=np.int8))
-        self.weights: FloatArray = np.where(self.kinds > FAINT, 1.0, np.where(self.kinds == FAINT, FAINT_WEIGHT, 0.0))
         self.is_action: BoolArray = np.array([root in _ACTIONS for root in self.roots], dtype=bool)
         self.of_part: IntArray = root_of_stem[parts.stem]
         times = np.bincount(self.of_part, minlength=len(self.roots))
@@ -63,6 +66,11 @@ class Roots:
         shape = (len(reading.texts), len(self.roots))
         self.says = sparse_rows((np.ones(len(places)), root, bounds), shape=shape)
         self.holding: FloatArray = np.asarray(self.says.sum(axis=0), dtype=np.float64)
+        texts = len(reading.texts)
+        is_everywhere = (self.holding >= COMMON_SHARE_MIN * texts) & (texts >= COMMON_TEXTS_MIN)
+        self.is_common: BoolArray = is_everywhere & (self.kinds > FAINT)
+        self.kinds[self.is_common] = FAINT
+        self.weights: FloatArray = np.where(self.kinds > FAINT, 1.0, np.where(self.kinds == FAINT, FAINT_WEIGHT, 0.0))
         self.bounds: IntArray = np.searchsorted(parts.text, np.arange(len(reading.texts) + 1))
 
     def numbers_of(self, written: str) -> list[int | None]:

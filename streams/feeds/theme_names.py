@@ -6,7 +6,8 @@ nothing.
 - Clusters whose subject is of one kind (`kinds`), or that share a word, are one theme. It is named by the rule for
   clusters if half of its members say a subject of that kind; else by the words of the kind, or the word, that most of
   its clusters contain.
-- The others are joined by closeness, and list the subjects of their largest clusters: "Search, auth and 3 more".
+- The others are joined by closeness: up to three list their subjects ("Search, auth"), and what is left over is one
+  theme that says so. If that would have most members, each group lists the subjects of its largest clusters.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 
 from highwater.streams.feeds.former import former_labels
 from highwater.streams.feeds.kinds import kind_shares, kinds_of
-from highwater.streams.feeds.label_words import is_mixed, with_more, without_examples, without_more
+from highwater.streams.feeds.label_words import is_mixed, other, with_more, without_examples, without_more
 from highwater.streams.feeds.naming import (
     LABEL_CHARACTERS_MAX,
     Members,
@@ -77,6 +78,7 @@ def name_themes(
     themes = find_themes(
         view.values, view.near, [one.centre for one in clusters], [one.representative_id for one in clusters]
     )
+    themes = _with_rest(clusters, themes)
     # The largest theme first, so that of two with the same name the smaller one gets the number.
     ordered = sorted(
         themes,
@@ -100,6 +102,24 @@ def name_themes(
         for place in theme.places:
             names[place] = label
     return names
+
+
+def _with_rest(clusters: Sequence[Described], themes: Sequence[Theme]) -> list[Theme]:
+    """Return the themes with one theme of all clusters that are only close: of more than a name lists, or without a subject.
+
+    A theme is a subject or a short list of them, unless most members are left over: one heading of nearly everything
+    does not help to find a cluster.
+    """
+    named: list[Theme] = []
+    rest: list[Theme] = []
+    for theme in themes:
+        own = [clusters[place] for place in theme.places]
+        is_listed = len(own) <= LISTED_MAX and not any(is_mixed(one.label) for one in own)
+        (named if theme.word is not None or is_listed else rest).append(theme)
+    sizes = [sum(clusters[place].members.size for theme in part for place in theme.places) for part in (named, rest)]
+    if not rest or sizes[1] > sizes[0]:
+        return list(themes)
+    return [*named, Theme(tuple(sorted(place for theme in rest for place in theme.places)), is_rest=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +163,8 @@ class _View:
         if len(clusters) == 1:
             return clusters[0].label
         messages = catalogue().messages(self.roots.reading.language(members.numbers, members.copies))
+        if theme.is_rest:
+            return other(messages)
         is_common = bool(name.subject) and self._contains_most(theme.places, name.subject)
         if theme.word is None:
             return (is_common and name.label) or _subjects_of(clusters, messages) or name.label

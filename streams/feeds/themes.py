@@ -33,10 +33,14 @@ _DIGITS = 6
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Clusters, by place in ascending order, and the word (column) that all of them contain; None: they have none."""
+    """Clusters, by place in ascending order, and the word (column) that all of them contain; None: they have none.
+
+    `is_rest`: the clusters are what is left over.
+    """
 
     places: tuple[int, ...]
     word: int | None = None
+    is_rest: bool = False
 
 
 def theme_count(clusters: int) -> int:

@@ -10,6 +10,7 @@ import unicodedata
 from functools import cache, lru_cache
 from itertools import pairwise
 
+from highwater.streams.languages import stem_in
 from highwater.streams.letters import UNSPACED, comparable, is_within_letter, marks
 
 # Beyond this a text adds cost, not meaning: an insight is a headline or a paragraph, 8,192 characters are two pages.
@@ -70,7 +71,9 @@ HOLLOW_WORDS = frozenset(
     multiple must need needed needs never nice non none note old one ones org proper properly put py rather related
     required right rst run running runs second several sh since single slightly still stuff take temporarily thing
     things three time times true try trying two txt unnecessary unneeded unused upon usage useful various want way
-    ways well without work working works wrong www yaml yet yml""".split()  # noqa: SIM905 prose reads better than 150 quotes
+    ways well without work working works wrong www yaml yet yml
+    angegeben angegebene angegebenen bitte введите выводить использовать можно должен несколько нужно удалось удаётся
+    умолчанию""".split()  # noqa: SIM905 prose reads better than 150 quotes
 )
 
 _ISSUE_KEY = re.compile(r"\b[A-Z][A-Z0-9]+-\d+\b|\bGH-\d+\b")
@@ -173,10 +176,11 @@ def root_of(stem: str) -> str:
     """Return the common part of a word's forms: `update`, `updated` and `updating`; `docs` and `documentation`.
 
     Deeper than `stem_of`, and only for counting the texts with a word in any of its forms: a reader considers them one
-    word. At least four letters remain, so that `string` and `speed` stay unchanged.
+    word. At least four letters remain, so that `string` and `speed` stay unchanged. Words of scripts of their own lose the
+    endings of their language (`stem_in`).
     """
     if not stem.isascii():
-        return stem
+        return stem_in(stem) or stem
     root = _SHORT_FORMS.get(stem, stem)
     for ending in _ENDINGS:
         if root.endswith(ending) and len(root) - len(ending) >= _ROOT_CHARACTERS_MIN:

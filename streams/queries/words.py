@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
-
-import snowballstemmer
+from functools import cache
 
 from highwater.streams.languages import (
     COMPOUNDING,
     ENGLISH,
     FUNCTION_WORDS,
     SCRIPT_LANGUAGES,
-    STEMMED,
     language_of,
     script_language,
+    stem_in,
     text_language,
 )
 from highwater.streams.letters import comparable, marks, runs_in, without_ending
@@ -133,23 +131,15 @@ def _starts(version: str) -> list[str]:
 _GROUP_OF = {without_ending(word): without_ending(group[0]) for group in SAME for word in group}
 
 
-# As many letters of a word as any name has.
-_STEMMED_CHARACTERS_MAX = 64
-
-
-# The words of ingested texts repeat; this many of them take a few megabytes.
-@lru_cache(maxsize=16_384)
 def stem_of(word: str, language: str | None = None) -> str:
     """Return a word in small letters without its ending, in the language of its script, else in this one (None: English);
     one name for English synonyms.
     """
-    word = word[:_STEMMED_CHARACTERS_MAX]
-    of_script = script_language(word)
-    if of_script is None and (language is None or language in SCRIPT_LANGUAGES):
+    stem = stem_in(word, language)
+    if stem is None:
         stem = without_ending(word)
         return _GROUP_OF.get(stem, stem)
-    # The algorithms that PostgreSQL has. A stemmer holds the word that it works on, so each use has its own.
-    return str(snowballstemmer.stemmer(STEMMED[of_script or language or ""]).stemWord(word))
+    return stem
 
 
 # Words that ask for anything that happened and name no subject.

@@ -68,6 +68,8 @@ FITTED, LOCAL = "fitted", "local"
 
 OURS = "highwater"
 PEER, PEER_UNSEEDED = "bertopic-pipeline", "bertopic unseeded"
+# A window with this share of new insights, chosen by this many seeds.
+NEW_SHARE, KEPT_SEEDS = 0.05, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,44 @@ def run(runs: int = 3, basis: str = FITTED, names: Sequence[str] | None = None) 
         for system, found in measured.items():
             figures += _figures(data, system, found)
         figures += _ratios(data, measured)
+        figures += _kept(data)
     return figures
+
+
+def kept(vectors: NDArray[np.float32], texts: Sequence[str], seed: int) -> tuple[float, float]:
+    """With one in twenty insights of a window new, the shares that are kept: ids, and insights under their id; 0..1.
+
+    `seed` chooses the new ones.
+    """
+    from highwater.streams.feeds.recluster import recluster
+    from highwater.streams.feeds.versions import LastVersion, Window
+
+    def window(version: int, rows: NDArray[np.intp], last: LastVersion | None = None) -> Window:
+        chosen = rows.tolist()
+        return Window(version, vectors[rows], tuple(texts[i] for i in chosen), tuple(f"{i:06}" for i in chosen), last)
+
+    rows = np.arange(len(texts))
+    former = np.sort(np.random.default_rng(seed).permutation(rows)[: round((1 - NEW_SHARE) * len(rows))])
+    first = recluster(window(1, former))
+    second = recluster(window(2, rows, LastVersion(first.clusters, first.outside, first.neighbours)))
+    were, are = (
+        {insight_id: one.cluster_id for one in made.clusters for insight_id in one.insight_ids}
+        for made in (first, second)
+    )
+    ids = {one.cluster_id for one in first.clusters}
+    stayed = sum(are.get(insight_id) == cluster_id for insight_id, cluster_id in were.items())
+    return len(ids & set(are.values())) / max(1, len(ids)), stayed / max(1, len(were))
+
+
+def _kept(data: DataSet) -> list[Figure]:
+    """The figures of `kept` over some seeds; none for points without texts."""
+    if data.texts is None:
+        return []
+    ids, insights_kept = zip(*(kept(data.vectors, data.texts, seed) for seed in range(KEPT_SEEDS)), strict=True)
+    return [
+        _figure(data, f"{name} kept, 5 % new", OURS, "%", [100 * share for share in shares])
+        for name, shares in (("ids", ids), ("insights", insights_kept))
+    ]
 
 
 def table(figures: Sequence[Figure]) -> str:
@@ -284,6 +323,9 @@ def _scores(data: DataSet, topics: Topics) -> dict[tuple[str, str], float]:
     found = {
         ("clusters", "count"): own["clusters"],
         ("noise, membership < 0.3", "%"): 100 * own["noise"],
+        ("largest cluster", "%"): 100
+        * np.bincount(members[members != NOISE], minlength=1).max()
+        / max(1, len(members)),
         ("coverage at 0.3", "%"): 100 * own["coverage_30"],
         ("coverage at 0.5", "%"): 100 * own["coverage_50"],
         ("coverage at 0.7", "%"): 100 * own["coverage_70"],
@@ -292,13 +334,8 @@ def _scores(data: DataSet, topics: Topics) -> dict[tuple[str, str], float]:
         found |= {
             ("own words, mean per topic", "words"): own["words"],
             ("own words, in no text", "%"): 100 * own["words_unknown"],
-            ("own words, NPMI", "-1..1"): own["npmi"],
-            ("own words, NPMI by size", "-1..1"): own["npmi_weighted"],
-            (f"own first {WORDS_SEEN}, NPMI", "-1..1"): seen["npmi"],
             ("own words, diversity", "0..1"): own["diversity"],
             (f"own first {WORDS_SEEN}, diversity", "0..1"): seen["diversity"],
-            ("one procedure, NPMI", "-1..1"): shared["npmi"],
-            ("one procedure, NPMI by size", "-1..1"): shared["npmi_weighted"],
             ("one procedure, diversity", "0..1"): shared["diversity"],
             ("one procedure, word coverage", "0..1"): word_coverage(members, texts, words),
             **_label_scores(members, data),

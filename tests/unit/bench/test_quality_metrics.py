@@ -251,6 +251,12 @@ def test_a_measurement_becomes_figures_and_a_table():
     assert any(line.split() == ["noise,", "membership", "<", "0.3", "[%]", "25", "(0..50)"] for line in lines)
 
 
+def test_what_is_kept_of_a_window_with_new_insights():
+    """Two texts that repeat are two clusters, of which nothing new takes the id or an insight."""
+    vectors = np.repeat(np.eye(2, 8, dtype=np.float32), 40, axis=0)
+    assert cluster_quality.kept(vectors, ["kafka topic"] * 40 + ["docs"] * 40, seed=1) == (1.0, 1.0)
+
+
 def test_a_result_without_clusters_gives_no_coherence():
     """A missing value is not reported as a number: NaN is not valid JSON."""
     data = cluster_quality.DataSet("four", np.eye(4, 2, dtype=np.float32), texts=TEXTS)

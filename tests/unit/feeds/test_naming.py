@@ -40,6 +40,20 @@ def test_a_verb_that_all_clusters_share_is_none() -> None:
     assert other.startswith("Broker")
 
 
+def test_what_is_everywhere_in_a_window_is_no_subject() -> None:
+    """All texts of the first cluster have the word of a third of the other six hundred; their next word is the subject."""
+    rest = [f"{FRUIT[n % 6]}{'' if n % 3 else ' for python'} {n}" for n in range(600)]
+    own = [f"python django {name}" for name in FRUIT]
+    assert labels_of(own, rest)[0].startswith("Django")
+    assert labels_of(own, rest[:60])[0].startswith("Python django")
+
+
+def test_what_is_everywhere_is_a_subject_where_it_is_concentrated() -> None:
+    """A fifth of the window's texts, nearly all in one cluster: they are about it."""
+    (label, _) = labels_of([f"rebalance {n}" for n in range(130)], [f"{FRUIT[n % 6]} {n}" for n in range(500)])
+    assert label.startswith("Rebalance")
+
+
 def test_what_less_than_half_say_is_no_subject() -> None:
     """Two subjects of a third each are mixed, and both are said."""
     texts = [
@@ -153,6 +167,10 @@ def test_a_mixed_label_stays_until_there_is_a_subject() -> None:
         ("logs log logging", "log"),
         ("configure configuration config", "configur"),
         ("deprecate deprecated", "deprec"),
+        (
+            "\u0444\u0430\u0439\u043b \u0444\u0430\u0439\u043b\u0430 \u0444\u0430\u0439\u043b\u043e\u0432",
+            "\u0444\u0430\u0439\u043b",
+        ),
     ],
 )
 def test_forms_of_a_word_have_one_root(words: str, root: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from highwater.streams.feeds.clustering import cluster_embeddings
 from highwater.streams.feeds.kinds import KINDS
-from highwater.streams.feeds.label_words import without_more
+from highwater.streams.feeds.label_words import is_other, without_more
 from highwater.streams.feeds.labels import ClusterDescription, describe_clusters
 from highwater.streams.feeds.redaction import SearchedTexts, parts_of
 from highwater.streams.feeds.themes import theme_count
@@ -64,6 +64,23 @@ def test_a_shared_word_of_no_kind_is_a_theme() -> None:
     assert found[0] == found[1]
     assert found[0].startswith("Giraffe")
     assert found[0] not in found[2:]
+
+
+def test_what_is_left_over_beside_themes_says_so() -> None:
+    """Clusters that are only close, more than a name lists: their theme has no words of texts. It has fewer members than
+    the others: else its clusters are listed.
+    """
+    kafka = [about(f"Kafka {part}") for part in ("offsets", "topic", "group", "streams", "connect", "broker")]
+    rest = [
+        about(name, 5 - n // 4) for n, name in enumerate(("Zebra", "Walrus", "Yak", "Lynx", "Otter", "Mole", "Gnu"))
+    ]
+    found = themes(*kafka, *rest)
+    assert set(found[:6]) == {"Kafka, e.g. offsets, topic"}
+    assert set(found[6:]) == {"Other"}
+    assert is_other("Other")
+    assert not is_other("Kafka")
+    assert parts_of("Other") == []
+    assert "Other" not in themes(*kafka[:2], *rest)
 
 
 def test_clusters_without_a_word_in_common_are_listed() -> None:

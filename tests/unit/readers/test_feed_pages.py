@@ -39,6 +39,12 @@ def test_a_cluster_is_under_the_theme_of_its_version() -> None:
     assert heads(*items) == [("Console &lt;b&gt;", "d"), ("Broker", "ac"), ("Other", "b")]
 
 
+def test_what_is_left_over_comes_last() -> None:
+    """Also if it has the most insights, and in any language."""
+    items = [item("a", size=90, theme="Другое"), item("b", size=2, theme="Broker")]
+    assert heads(*items) == [("Broker", "b"), ("Другое", "a")]
+
+
 def test_a_feed_of_an_older_release_has_one_heading() -> None:
     """A document that was stored without themes is not grouped, and names no number of themes."""
     page = feed_pages.feed({"items": [item("a"), item("b")], "built_at": "2026-01-02T03:04:05Z"}, ENGLISH)
