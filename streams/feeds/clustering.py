@@ -7,8 +7,8 @@ an earlier window saves time without changing a result. The steps (R0.3, R0.36):
    still valid.
 2. The graph of their ties, and the vectors averaged over it (`graph`).
 3. HDBSCAN's condensed tree (Campello, Moulavi and Sander 2013) over the graph's edges, by the `hdbscan` package itself:
-   single linkage, excess of mass, in which a branch of more than `BRANCH_SHARE_MAX` of the points has no mass if
-   others within it have one. The chosen branches are small, and fragments of topics. A point in one has a membership.
+   single linkage, excess of mass, in which a branch of more than `BRANCH_SHARE_MAX` of the points (at least of
+   `BRANCH_SIZE_MIN`) has no mass if others within it have one. The chosen branches are small, and fragments of topics. A point in one has a membership.
 4. Fragments of one topic joined by modularity, and within each cluster again with closer ties, which gives its parts.
    A point of whose ties `JOIN_SHARE_MIN` lead to one cluster is in it. The rest is noise. A text that repeats often enough is a
    cluster even if nothing is similar.
@@ -56,7 +56,8 @@ EDGES_AT_ONCE = 1 << 10
 # Fragments have as few points as a cluster may have, but are no more than these: joining them takes time by their square.
 FRAGMENTS_MAX = 2_500
 # Excess of mass alone may choose one branch of nearly everything: 96 % of 1,200 Russian program messages.
-BRANCH_SHARE_MAX = 0.15
+# A branch of as many as a reader takes in at once is left whole in a small window.
+BRANCH_SHARE_MAX, BRANCH_SIZE_MIN = 0.15, 60
 # One and a half times as many ties as by chance join two fragments. At once as many, half of some windows is one cluster.
 CLOSENESS = 1.5
 # Parts of a cluster, ever closer: this many times as many ties within as by chance. What the first cannot separate, as
@@ -145,7 +146,8 @@ def cluster_embeddings(
     graph = ties(neighbours)
     tree = _tree(averaged(distinct.rounded, graph), graph)
     least = max(CLUSTER_SIZE_MIN, len(distinct) // FRAGMENTS_MAX)
-    branch, strength = _branches(tree, len(distinct), least, share_max=BRANCH_SHARE_MAX)
+    limit = max(BRANCH_SIZE_MIN, BRANCH_SHARE_MAX * len(distinct))
+    branch, strength = _branches(tree, len(distinct), least, size_max=limit)
     fragments = np.where(strength >= MEMBERSHIP_MIN, branch, NOISE)
     topics = _large(joined(fragments, graph, resolution=CLOSENESS), size)
     # A fragment of no topic is noise.
@@ -196,17 +198,17 @@ def _tree(vectors: Float32Array, graph: csr_array) -> FloatArray:
 
 
 def _branches(
-    tree: FloatArray, u: int, min_cluster_size: int, *, share_max: float = 1.0
+    tree: FloatArray, u: int, min_cluster_size: int, *, size_max: float = math.inf
 ) -> tuple[IntArray, FloatArray]:
     """Return the stable branches of the condensed tree: label int (u,) and membership float64 (u,).
 
-    A branch of more than `share_max` of the points is not chosen if others within it have a mass.
+    A branch of more than `size_max` points is not chosen if others within it have a mass.
     """
     if u < max(min_cluster_size, 2):
         return np.full(u, NOISE, dtype=np.intp), np.zeros(u)
     with np.errstate(all="ignore"):
         condensed = condense_tree(tree, min_cluster_size)
-        masses = _limited(condensed, compute_stability(condensed), share_max * u)
+        masses = _limited(condensed, compute_stability(condensed), size_max)
         labels, strength, _ = get_clusters(condensed, masses)
     return np.asarray(labels, dtype=np.intp), np.nan_to_num(np.asarray(strength, dtype=np.float64), nan=1.0)
 

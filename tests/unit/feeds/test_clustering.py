@@ -117,7 +117,7 @@ def test_a_branch_of_most_points_is_chosen_only_if_nothing_in_it_is_stable():
     lengths = [1.2 if n % 20 == 0 else 1.0 for n in range(1, 100)] + [5.0] + [1.0] * 19
     edges = np.array([(n, n + 1, length) for n, length in enumerate(lengths)])
     tree = single_linkage_of(edges[np.argsort(edges[:, 2], kind="stable")])
-    sizes = [np.bincount(_branches(tree, 120, 8, share_max=share)[0]).tolist() for share in (1.0, 0.25)]
+    sizes = [np.bincount(_branches(tree, 120, 8, size_max=most)[0]).tolist() for most in (120, 30)]
     assert [sorted(one) for one in sizes] == [[20, 100], [20] * 6]
     found = cluster_embeddings(np.concatenate([topics(5, [90], spread=0.01), topics(6, [20], spread=0.01)]))
     assert np.bincount(found.labels[found.labels != NOISE]).max() >= 80
