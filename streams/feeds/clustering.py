@@ -8,7 +8,8 @@ an earlier window saves time without changing a result. The steps (R0.3, R0.36):
 2. The graph of their ties, and the vectors averaged over it (`graph`).
 3. HDBSCAN's condensed tree (Campello, Moulavi and Sander 2013) over the graph's edges, by the `hdbscan` package itself:
    single linkage, excess of mass, in which a branch of more than `BRANCH_SHARE_MAX` of the points (at least of
-   `BRANCH_SIZE_MIN`) has no mass if others within it have one. The chosen branches are small, and fragments of topics. A point in one has a membership.
+   `BRANCH_SIZE_MIN`) has no mass if others within it have one. The chosen branches are small, and fragments of topics. A
+   point in one has a membership.
 4. Fragments of one topic joined by modularity, and within each cluster again with closer ties, which gives its parts.
    A point of whose ties `JOIN_SHARE_MIN` lead to one cluster is in it. The rest is noise. A text that repeats often enough is a
    cluster even if nothing is similar.
