@@ -31,7 +31,10 @@ DOCUMENT = {
     "document": "league:table:s", "state": "fresh", "tone": "hw-good", "version": 7, "made (UTC)": "", "expires": "1 s",
     "life": "2 s", "match window": "", "bytes": 900, "cause": "",
 }  # fmt: skip
-VERSION = {"cluster_version": 4, "updated_at": 0, "clusters": 3, "noise": 2, "dataset_size": 90, "caused_by": ""}
+VERSION = {
+    "cluster_version": 4, "updated_at": 0, "clusters": 3, "noise": 2, "dataset_size": 90, "caused_by": "",
+    "preliminary": True, "regrouped": False,
+}  # fmt: skip
 TOPIC = {"topic": "t", "partitions": [PARTITION], "groups": [GROUP]}
 PLAN = {
     "found": 1, "is_whole": True, "refusal": None, "reasons": [{"reason": "r", "jobs": 5}],
