@@ -39,21 +39,13 @@ WEEK_MS = 7 * 86_400_000
 
 _SENTENCE_END = re.compile(r"[.!?\u2026](?=\s)|[\u3002\uff01\uff1f]")
 _PARAGRAPH = re.compile(r"\n\s*\n")
-_VERSION = r"[v^~=]*\d+(?:[.+_-]\w+)*"
-# "Bump x from 1 to 2", "Bump x in /ui", "chore(deps): update dependencies: docs" as bots write them; "x: 1 -> 2" of packagers.
-_BUMP = re.compile(
-    rf"""(?:\[[^\]]*\]\s*|\W*[\w-]+(?P<scope>\(deps[\w-]*\))?(?:\([^)]*\))?!?:\s+)*
-    (?:
-      (?:bump|update|upgrade)[sd]?\s+(?:the\s+|dependency\s+|requirements?\s+for\s+|version\s+of\s+)*(?P<name>(?!version\b)[^\s;,]+)
-      (?:\s+(?:docker\s+tag|docker\s+digest|ci\s+action|action|digest|monorepo|requirement|version))*
-      (?:\s+from\s+\S+)?\s+to\s+(?:\S*\d\S*|latest)
-    | bumps?\s+the\s+(?P<group>\S+)\s+group
-    | bumps?\s+(?P<alone>(?!version\b)\S+)(?=\s+in\s+(?:/|the\s)|\s*$|\s+\(\#\d+\)$)
-    | (?(scope)(?:bump|update)\s+(?:dependenc(?:y|ies):?\s+)?(?P<other>[^\s(]+(?:\s[^\s(:]+)?)|(?!))
-    | (?P<package>[\w@./-]+):?\s+{_VERSION}\s*(?:->|\u2192)\s*{_VERSION}
-    )(?=$|\W)""",
-    re.IGNORECASE | re.VERBOSE,
-)
+# "Bump x from 1 to 2", "Bump x in /ui", "chore(deps): update dependencies: docs" as bots write them.
+_BUMPS = frozenset({"bump", "bumps", "bumped"})
+_VERBS = _BUMPS | {"update", "updates", "updated", "upgrade", "upgrades", "upgraded"}
+# Between verb and name, and between name and version.
+_BEFORE_NAME = frozenset({"the", "dependency", "requirement", "requirements", "for", "version", "of"})
+_AFTER_NAME = frozenset({"docker", "tag", "digest", "ci", "action", "monorepo", "requirement", "version"})
+_ARROWS = frozenset({"->", "\u2192"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +197,71 @@ def _bumps(names: Sequence[str]) -> dict[str, Any] | None:
 def bumped_name(text: str) -> str | None:
     """Return what a text says has another version; None: it says something else, or more."""
     line = _lead(text)
-    found = _BUMP.match(line) if len(line) <= TEXT_CHARACTERS_MAX else None
-    if found is None:
+    words = line.split() if len(line) <= TEXT_CHARACTERS_MAX else []
+    if _is_packaged(words):
+        return words[0].rstrip(":")
+    start = 0
+    while start < len(words) and _is_prefix(words[start]):
+        start += 1
+    words, is_of_dependencies = words[start:], any("(deps" in word for word in words[:start])
+    if not words or words[0].lower() not in _VERBS:
         return None
-    named: tuple[str | None, ...] = found.group("name", "group", "alone", "other", "package")
-    return next(filter(None, named)).strip("`'\":")
+    name = _named_bump(words, is_bump=words[0].lower() in _BUMPS, is_of_dependencies=is_of_dependencies)
+    return None if name is None else name.strip("`'\":")
+
+
+def _named_bump(words: Sequence[str], *, is_bump: bool, is_of_dependencies: bool) -> str | None:
+    """Return what the words after a verb name that has another version."""
+    if is_bump and [word.lower() for word in words[1:4:2]] == ["the", "group"]:
+        return words[2]
+    place = 1
+    while place < len(words) - 1 and words[place].lower() in _BEFORE_NAME:
+        place += 1
+    name, rest = "".join(words[place : place + 1]), words[place + 1 :]
+    if not name or words[place - 1].lower() == "version" or name.lower() == "version":
+        return None
+    if is_bump and (not rest or _is_number(rest[0]) or (rest[0] == "in" and rest[1:2] and _is_place(rest[1]))):
+        return name
+    if _ends_in_version(rest):
+        return name.rstrip(";,")
+    if not is_of_dependencies:
+        return None
+    other = [word for word in words[1:] if word.lower().rstrip(":") not in ("dependency", "dependencies")][:2]
+    return " ".join(other if len(other) < 2 or not set(other[1]) & set("(:") else other[:1]) or None
+
+
+def _ends_in_version(words: Sequence[str]) -> bool:
+    """Return whether words after a name say to which version it is brought: `from 1 to 2`, `digest to 4f2a`."""
+    place = 0
+    while place < len(words) and words[place].lower() in _AFTER_NAME:
+        place += 1
+    if words[place : place + 1] == ["from"]:
+        place += 2
+    to = [word.lower() for word in words[place : place + 2]]
+    return to[:1] == ["to"] and len(to) > 1 and (to[1] == "latest" or any(map(str.isdigit, to[1])))
+
+
+def _is_packaged(words: Sequence[str]) -> bool:
+    """Return whether words are a packager's `name: 1.0 -> 2.0`."""
+    numbers = [word.lstrip("v^~=")[:1].isdigit() for word in words[1:4:2]]
+    return numbers == [True, True] and words[2] in _ARROWS and not words[0].endswith(("(", ")"))
+
+
+def _is_prefix(word: str) -> bool:
+    """Return whether a word stands before what a change does: `chore(deps):`, `KAFKA-1:`, `[3.0]`."""
+    if word.startswith("[") and word.endswith("]"):
+        return True
+    kind, _, scope = word.rstrip("!:").partition("(")
+    return word.endswith(":") and kind.replace("-", "").replace("_", "").isalnum() and scope[-1:] in ("", ")")
+
+
+def _is_number(word: str) -> bool:
+    """Return whether a word is that of a pull request: `(#12)`."""
+    return word.startswith("(#") and word.endswith(")") and word[2:-1].isdigit()
+
+
+def _is_place(word: str) -> bool:
+    return word.startswith("/") or word == "the"
 
 
 def examples(insights: Sequence[NewInsight]) -> list[dict[str, Any]]:

@@ -155,10 +155,11 @@ def way(product: Product, run_id: str) -> list[dict[str, Any]]:
 
 @pytest.mark.requirement("R1.2", "R1.27")
 def test_the_next_query_waits_for_the_memory(asked: Product, llm: ScriptedLLM):
-    """Two at once, an Archivist of 3 s: the second begins when the row of the first one's memory is there (R1.2)."""
+    """Two at once, an Archivist of 6 s: the second begins when the row of the first one's memory is there (R1.2)."""
     user = str(uuid.uuid4())
-    llm.script("archivist", answer(delay_seconds=3.0))
+    llm.script("archivist", answer(delay_seconds=6.0))
     first, second = ask(asked, "one", user), ask(asked, "two", user)
+    asked.until(lambda: llm.seen("archivist"), "the Archivist of the first is not asked")
     other = ask(asked, "of somebody else")
     remembered(asked, other, seconds=20)
     assert run_of(asked, second)["status"] == "NEW"

@@ -333,7 +333,7 @@ def test_at_1x_records_come_as_far_apart_as_they_did(environment, stack):
     condition = f"key != null && key.startsWith('{mark}')"
     run(environment, "replay", ACTIVE, "--from", "1m", "--where", condition, "--into", scratch, "--speed", "1x")
     copies = read_all(stack.kafka, scratch)
-    times = [dict(copy.headers())["replay_time"] for copy in copies]
+    times = [ms_from_iso(dict(copy.headers())["replay_time"].decode()) for copy in copies]
     arrivals = [copy.timestamp()[1] for copy in copies]
     assert len(copies) == 15
     assert times == sorted(times)
