@@ -89,6 +89,8 @@ from highwater.streams.telemetry import REBUILD_INSIGHTS, REBUILD_RETRIES, REBUI
 log = get_log("rebuild")
 
 _SOURCE = "/connectors/workers/rebuild"
+# Reasons that are counted apart: a request that waits for vectors is delayed, but nothing failed.
+_COUNTED_REASONS = frozenset({"unchanged", VECTORS_AWAITED})
 _DAY_MS = 86_400_000
 # An insight whose time lies further ahead than this is not in any window yet; it still counts as new once.
 _AHEAD_MS = _DAY_MS
@@ -292,7 +294,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
                 await self._store_rebuilt(tx, work, now_ms)
             elif work.outcome != "repeated":
                 await self._store_unbuilt(tx, work, now_ms)
-            REBUILDS.labels("unchanged" if work.reason == "unchanged" else work.outcome).inc()
+            REBUILDS.labels(work.reason if work.reason in _COUNTED_REASONS else work.outcome).inc()
         return []
 
     async def settle(self, prepared: Sequence[Work]) -> None:

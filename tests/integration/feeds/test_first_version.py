@@ -13,6 +13,7 @@ from highwater.connectors.redis.link import RedisLink
 from highwater.streams.clock import to_datetime
 from highwater.streams.feeds.basis import UNFITTED_ID
 from highwater.streams.feeds.readiness import VECTORS_WAIT_MS
+from highwater.streams.telemetry import REBUILDS
 from tests.conftest import Stack
 from tests.integration.feeds.making import NOW_MS, Case
 
@@ -35,8 +36,12 @@ async def test_the_first_version_waits_for_the_model(case: Case, trigger: str):
     await case.user_is()
     await case.insights(60)
     await case.model_reads(MODEL, upto=59)
+    counted = [REBUILDS.labels(name)._value.get() for name in ("vectors_awaited", "delayed")]
     answer = await case.rebuild(trigger)
     assert (answer["outcome"], answer["reason"], answer["cluster_version"]) == ("delayed", "vectors_awaited", 0)
+    # An alert counts what the machine has delayed.
+    now = [REBUILDS.labels(name)._value.get() for name in ("vectors_awaited", "delayed")]
+    assert now == [counted[0] + 1, counted[1]]
     row, _ = await pending_by_channel(case.context.pool, case.user)
     assert (row.vectors_awaited_since, row.last_enqueued_at, row.delay) == (NOW_MS, None, None)
     await case.model_reads(MODEL)
