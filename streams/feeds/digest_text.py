@@ -35,10 +35,9 @@ def headline(digest: Document, messages: Messages) -> str:
     since = _since(digest, messages)
     if not digest["new_count"]:
         return messages.gettext("Nothing new since {time}.", time=since) if since else messages.gettext("Nothing yet.")
-    parts = [
-        messages.ngettext("{number} new insight", "{number} new insights", digest["new_count"]),
-        messages.ngettext("{number} cluster", "{number} clusters", digest["cluster_count"]),
-    ]
+    parts = [messages.ngettext("{number} new insight", "{number} new insights", digest["new_count"])]
+    if digest["cluster_count"]:
+        parts.append(messages.ngettext("{number} cluster", "{number} clusters", digest["cluster_count"]))
     return " \u00b7 ".join([*parts, messages.gettext("since {time}", time=since)] if since else parts)
 
 

@@ -221,6 +221,8 @@ def test_an_empty_day_says_so() -> None:
     assert headline(empty, ENGLISH) == "Nothing new since 2026-09-20, 14:13 UTC."
     assert not_shown(empty, ENGLISH) == ""
     assert "(feeds.rebuild-requested/0/12)" in plain_text(empty, ENGLISH)
+    outside = digest("ada", REACHED, [], clusters=0, insights=1)
+    assert headline(outside, ENGLISH) == "1 new insight \u00b7 since 2026-09-20, 14:13 UTC"
     unknown = digest("ada", replace(REACHED, since_ms=None), [], clusters=0, insights=0)
     assert headline(unknown, ENGLISH) == "Nothing new since version 5."
     never = digest("new", Reached(0, None, "", 0, None), [], clusters=0, insights=0)
