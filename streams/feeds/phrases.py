@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from highwater.streams.feeds.sparse import sparse_rows
 from highwater.streams.feeds.tokens import (
     FAINT_WORDS,
+    HOLLOW_ELSEWHERE,
     HOLLOW_WORDS,
     STOP_WORDS,
     clean,
@@ -78,7 +79,7 @@ FloatArray = NDArray[np.float64]
 
 def kind_of(stem: str) -> int:
     """Return whether a stem is a function word (`STOP`), says how and not what (`FAINT`), or says something (`TELLING`)."""
-    if stem in STOP_WORDS or stem[:1] in _NO_STEM:
+    if stem in STOP_WORDS or stem in HOLLOW_ELSEWHERE or stem[:1] in _NO_STEM:
         return STOP
     return FAINT if stem in _FAINT_STEMS else TELLING
 

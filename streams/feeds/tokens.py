@@ -71,9 +71,12 @@ HOLLOW_WORDS = frozenset(
     multiple must need needed needs never nice non none note old one ones org proper properly put py rather related
     required right rst run running runs second several sh since single slightly still stuff take temporarily thing
     things three time times true try trying two txt unnecessary unneeded unused upon usage useful various want way
-    ways well without work working works wrong www yaml yet yml
-    angegeben angegebene angegebenen bitte введите выводить использовать можно должен несколько нужно удалось удаётся
-    умолчанию""".split()  # noqa: SIM905 prose reads better than 150 quotes
+    ways well without work working works wrong www yaml yet yml""".split()  # noqa: SIM905 prose reads better than 150 quotes
+)
+# The same of German and Russian, never a subject either: "ne udalos" is "failed to", and the second word alone "succeeded".
+HOLLOW_ELSEWHERE = frozenset(
+    """angegeben angegebene angegebenen bitte введите выводить использовать можно должен несколько нужно удалось удаётся
+    умолчанию""".split()  # noqa: SIM905 as above
 )
 
 _ISSUE_KEY = re.compile(r"\b[A-Z][A-Z0-9]+-\d+\b|\bGH-\d+\b")
