@@ -194,18 +194,20 @@ class EmbedWorker:
         if not rows:
             return
         now_ms, users = self._context.clock(), [row["user_id"] for row in rows]
-        demands = [RebuildDemanded(user_id=user, ts=now_ms, force=False, if_new=True) for user in users]
+        demands = [
+            outbox.event_row(
+                self._context.codec,
+                REBUILD_DEMANDED,
+                RebuildDemanded(user_id=user, ts=now_ms, force=False, if_new=True),
+                source=_SOURCE,
+                now_ms=now_ms,
+                caused_by=None,
+            )
+            for user in users
+        ]
         async with self._storing(tx):
             await tx.execute(QUERIES["note_replacement_asked"], users, to_datetime(now_ms))
-            await outbox.add(
-                tx,
-                [
-                    outbox.event_row(
-                        self._context.codec, REBUILD_DEMANDED, one, source=_SOURCE, now_ms=now_ms, caused_by=None
-                    )
-                    for one in demands
-                ],
-            )
+            await outbox.add(tx, demands)
         log.info("replacements_asked", users=len(users))
 
     # -- vectors -----------------------------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ class Cluster:
     older release stored the last version) and `positions` on the map. `nearby_ids` are noise that leans towards it, most
     confident first, with the share of their ties that do; they are not members. `changed_version`: the last version in
     which its members changed for any reason other than leaving the window. `title` and `summary` are a language model's
-    if `written_version`, the version for which it wrote them, is above 0; else the label and sentences of the texts.
+    if `written_version`, the version for which it wrote them, is above 0, except where the texts did not found its title;
+    else the label and sentences of the texts.
     `theme`: the name of the group of clusters that it belongs to; "" in versions from before themes. `label_by`:
     "reader" if the label, and with it the title, is the reader's own.
     """
