@@ -21,6 +21,7 @@ from highwater.deploy.local.part import Addresses
 from highwater.deploy.local.stack import LocalStack
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.settings import Settings, read_settings
+from tests.limits import Limits
 
 # Leaders are chosen within a second; this long on a machine that others keep busy.
 _LEADERS_SECONDS_MAX = 60
@@ -109,6 +110,11 @@ async def _init(settings: Settings) -> None:
 RUNNING: dict[str, contextlib.ExitStack] = {}
 _LAST_USER: dict[str, str] = {}
 _ENDED_EARLY = ("product", "scripted", "own_stack", "stack")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Bound the whole run, its exit included; nothing is captured yet."""
+    config.pluginmanager.register(Limits(os.dup(2)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
