@@ -68,7 +68,7 @@ class ClusterPart(TypedDict):
 
 
 class ClustersCurated(TypedDict):
-    """A reader renamed, merged or split clusters, or undid that. It applies to every later version until it is undone."""
+    """A reader renamed, merged or split clusters, said how to name them, or undid it. It applies until it is undone."""
 
     user_id: str
     ts: int

@@ -193,7 +193,7 @@ _TOPICS = (
         "feeds/ClustersCurated.v1",
         "user_id",
         "users",
-        "a reader renamed, merged or split clusters, or undid that",
+        "a reader renamed, merged or split clusters, said how to name them, or undid that",
     ),
     _outside("feeds.user-erased", "feeds/UserErased.v1", "user_id", "users", "a request to erase a user's data"),
     _outside(

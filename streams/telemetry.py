@@ -126,7 +126,9 @@ CHUNKS_EMBEDDED = Counter(
     ["outcome"],
 )
 CLUSTER_TITLES = Counter(
-    "highwater_cluster_titles", "Titles of clusters by outcome: kept, written, unfounded or failed.", ["outcome"]
+    "highwater_cluster_titles",
+    "Titles of clusters by outcome: kept, written, unfounded (or a name of a theme) or failed.",
+    ["outcome"],
 )
 DOCUMENT_READS = Counter("highwater_document_reads", "Reads of league pages, by kind and source.", ["kind", "source"])
 DOCUMENT_LOADS = Counter("highwater_document_loads", "League pages computed, by kind and outcome.", ["kind", "outcome"])
@@ -167,11 +169,11 @@ LLM_CALLS = Counter(
 )
 LLM_TOKENS = Counter(
     "highwater_llm_tokens",
-    "Tokens of model calls for queries and jobs: prompt or completion.",
+    "Tokens of model calls for queries, jobs and titles: prompt or completion.",
     ["model", "direction"],
 )
 LLM_COST_USD = Counter(
-    "highwater_llm_cost_usd", "Cost of model calls for queries and jobs, by HIGHWATER_LLM_PRICES.", ["model"]
+    "highwater_llm_cost_usd", "Cost of model calls for queries, jobs and titles, by HIGHWATER_LLM_PRICES.", ["model"]
 )
 QUERY_RUNS = Counter("highwater_query_runs", "Ended query runs, by status.", ["status"])
 QUERY_STAGE_SECONDS = Histogram(

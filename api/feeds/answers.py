@@ -200,6 +200,8 @@ class ClusterOfUser(TypedDict):
     written_version: NotRequired[int]
     theme: NotRequired[str]
     label_by: NotRequired[str]
+    written_for: NotRequired[str]
+    theme_for: NotRequired[str | None]
     is_new: NotRequired[bool]
     new_insight_ids: NotRequired[list[str]]
 
@@ -366,10 +368,10 @@ class CurationPart(TypedDict):
 
 
 class CurationOfUser(TypedDict):
-    """A rename, merge or split; `is_resting`: the current version has none of its clusters."""
+    """A rename, merge, split or wish; `is_resting`: the current version has none of its clusters."""
 
     curation_id: str
-    kind: Literal["rename", "merge", "split"]
+    kind: Literal["rename", "merge", "split", "wish"]
     cluster_id: str
     label: str | None
     cluster_ids: list[str]

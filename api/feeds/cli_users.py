@@ -52,6 +52,16 @@ def unsubscribe(user: str, channels: tuple[str, ...], as_json: bool) -> None:
 
 @users.command()
 @click.argument("user")
+@click.argument("wish")
+@json_option
+def naming(user: str, wish: str, as_json: bool) -> None:
+    """Say how a language model should name the clusters of USER, e.g. "group by product", and print the position."""
+    answer = ask_api("PUT", f"{_path(user)}/naming", json={"wish": wish})
+    print_result(answer, as_json=as_json, line=answer["positions"][0])
+
+
+@users.command()
+@click.argument("user")
 @click.option("--limit", type=click.IntRange(1), default=1_000, show_default=True, help="Maximum number of channels.")
 @json_option
 def subscriptions(user: str, limit: int, as_json: bool) -> None:

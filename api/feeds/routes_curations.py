@@ -1,4 +1,4 @@
-"""A reader's curations of clusters: names, merges and splits, each published as an event, active until undone.
+"""A reader's curations of clusters: names, merges, splits and a wish about names, each an event, active until undone.
 
 A request is checked against the version that its reader sees. A curation of clusters that are gone when it is applied
 has no effect, so nothing that was accepted fails later.
@@ -39,6 +39,7 @@ from highwater.streams.feeds.curations import (
     Curation,
     CurationKind,
     check_curated,
+    check_words,
     curation_json,
     curation_of,
 )
@@ -54,6 +55,13 @@ class Label(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     label: Annotated[str, ID] = Field(description="1 to 240 bytes on one line")
+
+
+class Wish(BaseModel):
+    """How a language model should name clusters."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    wish: Annotated[str, ID] = Field(description="1 to 240 bytes on one line, e.g. 'group by product'")
 
 
 class Merged(BaseModel):
@@ -149,6 +157,24 @@ async def post_split(
     return await _say(response, services, event)
 
 
+@router.put(
+    "/api/users/{user:id}/naming",
+    status_code=ACCEPTED,
+    summary="Say how a language model should name a reader's clusters",
+    responses=problems(ConflictError),
+)
+@access(Role.EDITOR, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.PLAN, cost=10)
+async def put_naming(response: Response, user: User, body: Wish, services: Wired) -> Positions:
+    """The next version has new titles and names of themes that follow the wish as far as the texts allow; the last wish counts.
+
+    Delete the resource in `Location` to undo it. 409: no language model is configured (`LLM_BASE_URL`), so nothing follows it.
+    """
+    check_words("wish", body.wish)
+    if services.settings.llm_url is None:
+        raise ConflictError("no language model names clusters here; set LLM_BASE_URL")
+    return await _say(response, services, _event(user, CurationKind.WISH, label=body.wish))
+
+
 @router.get(
     "/api/users/{user:id}/curations",
     summary="List a reader's corrections of clusters",
@@ -167,7 +193,9 @@ async def get_curations(request: Request, user: User, services: Wired) -> Respon
 
 
 @router.delete(
-    "/api/users/{user:id}/curations/{curation_id:id}", status_code=ACCEPTED, summary="Undo a rename, merge or split"
+    "/api/users/{user:id}/curations/{curation_id:id}",
+    status_code=ACCEPTED,
+    summary="Undo a rename, merge, split or wish",
 )
 @access(Role.EDITOR, Scope.FEEDS, OwnedBy.USER, limit=RateLimit.PLAN, cost=10)
 async def delete_curation(

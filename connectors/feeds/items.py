@@ -30,7 +30,12 @@ TEXT_CHARACTERS_MAX = 300
 # A label or keyword has one or a few words; a text without spaces may have any length.
 WORD_CHARACTERS_MAX = 100
 INSIGHTS_SHOWN = 5
+# Of a theme: ten clusters of two texts are 500 tokens.
+THEME_CLUSTERS_MAX = 10
+THEME_TEXTS_MAX = 2
+THEME_WORDS_MAX = 5
 TITLE_CHARACTERS_MAX = 200
+NAME_CHARACTERS_MAX = 80
 SUMMARY_CHARACTERS_MAX = 4_000
 
 _SYSTEM = (
@@ -164,9 +169,31 @@ def model_input_of(
     }
 
 
-def question_of(about: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the model's question about clusters, by id as `model_input_of` returns them."""
-    return orjson.dumps({"clusters": list(about.values())}).decode()
+def theme_input_of(theme: str, clusters: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> dict[str, Any]:
+    """Return a theme as the model's input, of limited size: its built-in name, and of its clusters, largest first, the label,
+    the keywords and the texts.
+    """
+    return {
+        "theme": theme,
+        "clusters": [
+            {
+                "label": label[:WORD_CHARACTERS_MAX],
+                "keywords": [keyword[:WORD_CHARACTERS_MAX] for keyword in keywords[:THEME_WORDS_MAX]],
+                "texts": [text[:TEXT_CHARACTERS_MAX] for text in texts[:THEME_TEXTS_MAX]],
+            }
+            for label, keywords, texts in clusters[:THEME_CLUSTERS_MAX]
+        ],
+    }
+
+
+def question_of(
+    about: Mapping[str, Mapping[str, Any]], headings: Mapping[str, Mapping[str, Any]] | None = None, wish: str = ""
+) -> str:
+    """Return the model's question about clusters, by id as `model_input_of` returns them, about themes as `theme_input_of`
+    returns them, with what their reader wishes.
+    """
+    themes = {"themes": list(headings.values())} if headings else {}
+    return orjson.dumps({"clusters": list(about.values()), **themes, **({"wish": wish} if wish else {})}).decode()
 
 
 def checked_answer(
@@ -198,6 +225,24 @@ def checked_answer(
     }
     CLUSTER_TITLES.labels("unfounded").inc(len(written) - len(founded))
     return founded
+
+
+def checked_names(answer: Mapping[str, Any], headings: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the names of an answer by theme, each founded in what the model was given; what it does not name is left out."""
+    items = answer.get("themes")
+    names: dict[str, str] = {}
+    for item in items if isinstance(items, list) else ():
+        said = item if isinstance(item, dict) else {}
+        theme, name = said.get("theme"), said.get("name")
+        if not isinstance(theme, str) or not isinstance(name, str) or not _is_text(name, NAME_CHARACTERS_MAX):
+            continue
+        if theme in headings:
+            own = headings[theme]["clusters"]
+            given = [theme, *(text for one in own for text in (one["label"], *one["keywords"], *one["texts"]))]
+            if is_founded(name, "", given):
+                names[theme] = name
+    CLUSTER_TITLES.labels("unfounded").inc(len(headings) - len(names))
+    return names
 
 
 def _given(about: Mapping[str, Any]) -> Sequence[str]:

@@ -37,7 +37,7 @@ Kind: TypeAlias = tuple[str, int]
 _TEXT_CHARACTERS = 2_000
 
 # Fields of clusters that later releases added.
-_LATER = frozenset({"theme", "label_by", "arrived"})
+_LATER = frozenset({"theme", "label_by", "arrived", "written_for", "theme_for"})
 
 HISTORY_COLUMNS = (
     "user_id", "cluster_id", "cluster_version", "kind", "label", "size", "previous_size", "joined", "arrived", "left",

@@ -67,7 +67,7 @@ from highwater.schemas.feeds import (
 from highwater.schemas.positions import Position
 from highwater.schemas.topic_names import EventT, TopicName
 from highwater.streams.clock import monotonic_seconds, to_datetime
-from highwater.streams.feeds.curations import Curation
+from highwater.streams.feeds.curations import Curation, wish_of
 from highwater.streams.feeds.policy import Policy
 from highwater.streams.feeds.readiness import Ready, readiness, waits_for_vectors
 from highwater.streams.feeds.rules import (
@@ -266,7 +266,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             if dataset.left_out:
                 log.warning("insights_left_out", user_id=user_id, count=dataset.left_out, basis_id=dataset.basis_id)
             texts = dict(zip(dataset.insight_ids, dataset.texts, strict=True))
-            version = await self._titles.titled(version, number, last, texts)
+            version = await self._titles.titled(version, number, last, texts, wish_of(curations))
             is_like_last = is_same(version, dataset.basis_id, dataset.left_out, row, last)
             is_regrouped = row is not None and not row["preliminary"] and row["basis_id"] != dataset.basis_id
             labels = labels_of(version, last)

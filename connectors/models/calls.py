@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from typing import Protocol, TypeAlias
 
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.models.answers import clean_text
+from highwater.streams.models.costs import Prices
 from highwater.streams.models.retries import Failure
 from highwater.streams.models.tokens import count_tokens
+from highwater.streams.telemetry import LLM_COST_USD, LLM_TOKENS
 
 
 class CallFailedError(HighwaterError):
@@ -55,6 +58,15 @@ class ChatAnswer:
     prompt_tokens: int
     completion_tokens: int
     is_cut: bool = False
+
+
+def count_answer(answer: ChatAnswer, prices: Prices) -> Decimal | None:
+    """Count the tokens of an answer and what they cost; return it in USD, None if the model has no price."""
+    cost = prices.cost_usd(answer.model, answer.prompt_tokens, answer.completion_tokens)
+    LLM_TOKENS.labels(answer.model, "prompt").inc(answer.prompt_tokens)
+    LLM_TOKENS.labels(answer.model, "completion").inc(answer.completion_tokens)
+    LLM_COST_USD.labels(answer.model).inc(float(cost or 0))
+    return cost
 
 
 # Called with each piece of an answer as it comes; together they are its text.

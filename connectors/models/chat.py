@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from highwater.connectors.models.calls import CallFailedError
+from highwater.connectors.models.calls import CallFailedError, count_answer
 from highwater.connectors.models.opening import context_windows
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.models.answers import UnusableAnswerError, json_object_in
 from highwater.streams.models.completion import cut_off
+from highwater.streams.models.costs import UNPRICED, Prices, parse_prices
 from highwater.streams.models.retries import Failure
 from highwater.streams.retry import MODEL_CALL, RetryPolicy
 from highwater.streams.settings import Settings
@@ -47,11 +48,13 @@ class ChatModel:
         *,
         seconds_max: float = CALL_SECONDS_MAX,
         policy: RetryPolicy = MODEL_CALL,
+        prices: Prices = UNPRICED,
     ) -> None:
         self._endpoint = endpoint
         self._model = model
         self._seconds_max = seconds_max
         self._policy = policy
+        self._prices = prices
 
     async def object_for(self, system: str, user: str) -> dict[str, Any]:
         """Return the JSON object of the model's answer.
@@ -84,6 +87,7 @@ class ChatModel:
 
     async def _attempt(self, system: str, user: str) -> dict[str, Any]:
         answer = await self._endpoint.ask(self._model, system, user, temperature=0, tokens_max=TOKENS_MAX, is_json=True)
+        count_answer(answer, self._prices)
         try:
             return json_object_in(answer.text)
         except UnusableAnswerError as error:
@@ -102,4 +106,4 @@ def open_chat_model(settings: Settings) -> ChatModel | None:
 
     windows = context_windows(settings)
     endpoint = ChatEndpoint(settings.llm_url, settings.llm_key, seconds_max=CALL_SECONDS_MAX, windows=windows)
-    return ChatModel(endpoint, settings.llm_model)
+    return ChatModel(endpoint, settings.llm_model, prices=parse_prices(settings.llm_prices))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from highwater.connectors.models.call_rows import CallEnd, Calls, StoredCall
-from highwater.connectors.models.calls import CallFailedError, ChatAnswer, ChatCall, ChatPort, OnDelta
+from highwater.connectors.models.calls import CallFailedError, ChatAnswer, ChatCall, ChatPort, OnDelta, count_answer
 from highwater.connectors.postgres.group_commit import GroupCommit
 from highwater.connectors.waiting import retry_until_available
 from highwater.streams.clock import Clock
@@ -18,7 +18,7 @@ from highwater.streams.models.answers import UnusableAnswerError
 from highwater.streams.models.completion import cut_off, cut_off_mark
 from highwater.streams.models.costs import Prices
 from highwater.streams.models.retries import Failure
-from highwater.streams.telemetry import LLM_CALLS, LLM_COST_USD, LLM_TOKENS
+from highwater.streams.telemetry import LLM_CALLS
 
 C = TypeVar("C")
 # A worker of an older release, which may read the call, knows this one.
@@ -111,10 +111,7 @@ class ModelCalls:
         model, cost = call.model, None
         if answer is not None:
             model = answer.model
-            cost = self._prices.cost_usd(model, answer.prompt_tokens, answer.completion_tokens)
-            LLM_TOKENS.labels(model, "prompt").inc(answer.prompt_tokens)
-            LLM_TOKENS.labels(model, "completion").inc(answer.completion_tokens)
-            LLM_COST_USD.labels(model).inc(float(cost or 0))
+            cost = count_answer(answer, self._prices)
         return CallEnd(
             run_id,
             call.stage,

@@ -67,6 +67,8 @@ def curate(
                 groups.split(one)
                 named = zip(one.part_ids, one.parts, strict=True)
                 labels |= {part_id: part.label for part_id, part in named if part.label and part_id not in labels}
+            case CurationKind.WISH:
+                pass  # of names that a language model writes (connectors/feeds/titles.py)
             case CurationKind.UNDO:
                 raise ValueError("an undo is not a stored curation")
     numbers = sorted(groups.number_of.values())

@@ -1,9 +1,9 @@
-"""A reader's curations of clusters: one renames a cluster, merges several or splits one, and is active until it is
-undone.
+"""A reader's curations of clusters: one renames a cluster, merges several, splits one, or says how a language model should
+name them, and is active until it is undone.
 
 Invariant: a reader's curations follow from the reader's events in the order of the log, and a repeated event changes
-nothing. A curation is identified by what it does, so a repeat is the same one; a cluster has one name, the last one
-given.
+nothing. A curation is identified by what it does, so a repeat is the same one; a cluster has one name, and a reader one
+wish, the last one given.
 """
 
 from __future__ import annotations
@@ -42,7 +42,12 @@ class CurationKind(StrEnum):
     RENAME = "rename"
     MERGE = "merge"
     SPLIT = "split"
+    WISH = "wish"
     UNDO = "undo"
+
+
+# Of these the last one counts.
+_REPLACED = (CurationKind.RENAME, CurationKind.WISH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Curation:
-    """A reader's curation of `cluster_id`: its `label`; or that `cluster_ids` belong to it; or that `parts` do not.
+    """A reader's curation of `cluster_id`: its `label`; or that `cluster_ids` belong to it; or that `parts` do not. A wish is
+    of no cluster: its `label` says how to name all.
 
     An undo names a curation instead, by `curation_id`.
     """
@@ -77,6 +83,8 @@ class Curation:
 
     def is_resting(self, cluster_ids: Iterable[str]) -> bool:
         """Return whether it is inactive in a version with these clusters: none of its clusters is there."""
+        if self.kind is CurationKind.WISH:
+            return False
         about = self.part_ids if self.kind is CurationKind.SPLIT else (self.cluster_id,)
         return set(about).isdisjoint(cluster_ids)
 
@@ -118,7 +126,7 @@ def fold_curations(stored: Mapping[str, Curation], curations: Iterable[Curation]
             after.pop(one.curation_id, None)
         elif before is None and len(after) >= CURATIONS_MAX:
             refused.append(one)
-        elif before is None or (one.kind is CurationKind.RENAME and one.order > before.order):
+        elif before is None or (one.kind in _REPLACED and one.order > before.order):
             after[one.curation_id] = one
     return CurationState(after, tuple(refused))
 
@@ -137,22 +145,32 @@ def check_curated(event: ClustersCurated) -> None:
         return
     if event["curation_id"]:
         raise InvalidEventError("not_an_undo", "only an undo names a curation", field="curation_id")
+    if kind == CurationKind.WISH:
+        if event["cluster_id"]:
+            raise InvalidEventError("of_a_cluster", "a wish is for all clusters and names none", field="cluster_id")
+        check_words("label", event["label"] or "")
+        return
     check_id("cluster_id", event["cluster_id"])
     match kind:
         case CurationKind.RENAME:
-            _check_label("label", event["label"] or "")
+            check_words("label", event["label"] or "")
         case CurationKind.MERGE:
             _check_merged(event["cluster_id"], event["cluster_ids"])
         case _:
             _check_parts([part["insight_ids"] for part in event["parts"]])
             for part in event["parts"]:
                 if part["label"] is not None:
-                    _check_label("parts", part["label"])
+                    check_words("parts", part["label"])
 
 
-def _check_label(name: str, label: str) -> None:
-    check_name(name, label, LABEL_BYTES_MAX)
-    check_not_blank(name, label)
+def check_words(name: str, words: str) -> None:
+    """Check a label or wish, which the field `name` has.
+
+    Raises:
+        InvalidEventError: it is blank, of more than one line or too long.
+    """
+    check_name(name, words, LABEL_BYTES_MAX)
+    check_not_blank(name, words)
 
 
 def _check_merged(cluster_id: str, cluster_ids: Sequence[str]) -> None:
@@ -185,6 +203,11 @@ def _check_count(name: str, count: int, most: int) -> None:
 def _check_once(name: str, ids: Sequence[str]) -> None:
     if len(set(ids)) != len(ids):
         raise InvalidEventError("twice", f"{name} names an id twice", field=name)
+
+
+def wish_of(curations: Iterable[Curation]) -> Curation | None:
+    """Return how the reader wishes clusters to be named; None: no wish."""
+    return next((one for one in curations if one.kind is CurationKind.WISH), None)
 
 
 def curation_from(stored: Mapping[str, Any], curation_id: str, order: Order) -> Curation:

@@ -213,10 +213,10 @@ def _cluster(
 
 
 def _themes_of(last: LastVersion) -> dict[str, list[str]]:
-    """Return the insights of each theme of a version, except themes that their reader named."""
+    """Return the insights of each theme of a version, except themes that their reader or a language model named."""
     themes: dict[str, list[str]] = {}
     for one in last.clusters:
-        if one.theme and not (one.label_by and one.theme == one.label):
+        if one.theme and one.theme_for is None and not (one.label_by and one.theme == one.label):
             themes.setdefault(one.theme, []).extend(one.insight_ids)
     return themes
 

@@ -18,6 +18,7 @@ from highwater.streams.feeds.label_words import (
     language_of_label,
     mixed,
     with_examples,
+    with_more,
     without_examples,
     without_more,
     words_of_mixed,
@@ -109,7 +110,7 @@ def redact_words(
     changed: dict[str, Any] = {"label": label, "keywords": keywords or [label.lower()]}
     if "title" in stored:
         summary = summarise(list(texts.values()), changed["keywords"])
-        changed |= {"title": label, "summary": summary, "written_version": 0}
+        changed |= {"title": label, "summary": summary, "written_version": 0, "written_for": ""}
     return {**stored, **changed}
 
 
@@ -163,6 +164,12 @@ def redact_clusters(
 def _redact_theme(theme: str, clusters: Iterable[dict[str, Any]], texts: Mapping[str, str | None]) -> None:
     """Remove from a theme what neither the given texts nor the redacted words of its clusters contain."""
     own = [one for one in clusters if one.get("theme") == theme]
+    if own and own[0].get("theme_for") is not None:  # a model may have paraphrased what was retracted
+        label, more = str(own[0]["label"]), len(own) - 1
+        name = with_more(label, more, _messages_of(label)) if more else label
+        for one in own:
+            one.update(theme=name, theme_for=None)
+        return
     ids = {insight_id for one in own for insight_id in one["insight_ids"]}
     words = (word for one in own for word in (str(one["label"]), *one.get("keywords", ())))
     said = SearchedTexts([*(text for insight_id, text in texts.items() if insight_id in ids), *words])

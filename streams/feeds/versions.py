@@ -32,7 +32,8 @@ class Cluster:
     if `written_version`, the version for which it wrote them, is above 0, except where the texts did not found its title;
     else the label and sentences of the texts.
     `theme`: the name of the group of clusters that it belongs to; "" in versions from before themes. `label_by`:
-    "reader" if the label, and with it the title, is the reader's own.
+    "reader" if the label, and with it the title, is the reader's own. `written_for` and `theme_for`: the position of the
+    reader's wish that a model's title and name of the theme follow, "" without a wish; None: the name is built in.
     """
 
     cluster_id: str
@@ -56,6 +57,8 @@ class Cluster:
     written_version: int = 0
     theme: str = ""
     label_by: str = ""
+    written_for: str = ""
+    theme_for: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,10 @@ class Prices:
         return self.by_model[max(dated, key=len)] if dated else None
 
 
+# Without prices no cost is known.
+UNPRICED = Prices({})
+
+
 def parse_prices(text: str) -> Prices:
     """Parse the setting `HIGHWATER_LLM_PRICES`; a blank text has no prices.
 

@@ -225,6 +225,7 @@ BODIES: dict[str, Callable[[str], Any]] = {
     "PUT /api/users/{user}/clusters/{cluster_id}/label": lambda _: {"label": "x"},
     "POST /api/users/{user}/clusters/{cluster_id}/merge": lambda _: {"cluster_ids": ["d"]},
     "POST /api/users/{user}/clusters/{cluster_id}/split": lambda _: {"parts": [{"insight_ids": ["i"]}]},
+    "PUT /api/users/{user}/naming": lambda _: {"wish": "by product"},
     "PUT /api/users/{user}/role": lambda _: {"role": "admin"},
     "POST /api/matches/{match}/finalize": lambda _: _GOALS,
     "POST /api/matches/{match}/score": lambda _: _GOALS,

@@ -9,15 +9,19 @@ from typing import Any
 from highwater.connectors.feeds.pool import ClusterPool
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.feeds.worker_rebuild import RebuildWorker
+from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.kafka.handler import ProcessContext
 from highwater.connectors.redis.link import RedisLink
-from highwater.schemas.feeds import REBUILD_FINISHED, REBUILD_REQUESTED
+from highwater.connectors.slices import ERASURE
+from highwater.schemas.feeds import CLUSTERS_CURATED, REBUILD_FINISHED, REBUILD_REQUESTED
+from highwater.schemas.positions import parse_position
 from highwater.streams.clock import to_datetime
 from highwater.streams.feeds.basis import UNFITTED_ID
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.feeds.policy import load_policy
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_outbox, in_transaction
+from tests.integration.records import record_at
 
 DAY_MS = 86_400_000
 NOW_MS = 1_790_000_000_000
@@ -143,3 +147,14 @@ class Case:
     async def sql(self, query: str, *values: Any) -> Any:
         """One value."""
         return await self.context.pool.fetchval(query, *values)
+
+
+async def store_curation(stack: Stack, context: ProcessContext, position: str) -> None:
+    """The sink of users stores the curation that was published at a position."""
+    record, place = record_at(stack, position), parse_position(position)
+    value = context.codec.decode(CLUSTERS_CURATED, record.value())
+    said = event(
+        CLUSTERS_CURATED, value, partition=place.partition, offset=place.offset, arrived_ms=record.timestamp()[1]
+    )
+    sink = UsersSink(context.codec, context.clock, ERASURE, dimensions=384)
+    assert await in_transaction(context, sink, [said]) == []

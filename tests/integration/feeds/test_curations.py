@@ -17,13 +17,11 @@ from highwater.connectors.postgres.pool import open_pool
 from highwater.connectors.redis.link import RedisLink
 from highwater.connectors.slices import ERASURE
 from highwater.schemas.feeds import CLUSTERS_CURATED, CLUSTERS_REBUILT, USER_CHANGED, USER_ERASED
-from highwater.schemas.positions import parse_position
 from highwater.streams.feeds.curations import CURATIONS_MAX
 from tests.conftest import Stack
 from tests.integration.api_server import Seeds, cluster
 from tests.integration.connecting import event, in_transaction
-from tests.integration.feeds.making import NOW_MS, Case
-from tests.integration.records import record_at
+from tests.integration.feeds.making import NOW_MS, Case, store_curation
 
 
 class Reader(Case):
@@ -194,14 +192,8 @@ async def seen(seeds: Seeds) -> list[str]:
 async def sink_takes(stack: Stack, context: ProcessContext, seeds: Seeds, answer: httpx2.Response) -> None:
     """The sink of users stores the accepted events."""
     (position,) = answer.json()["positions"]
-    record, place = record_at(stack, position), parse_position(position)
-    value = context.codec.decode(CLUSTERS_CURATED, record.value())
-    sink = UsersSink(context.codec, context.clock, ERASURE, dimensions=384)
-    said = event(
-        CLUSTERS_CURATED, value, partition=place.partition, offset=place.offset, arrived_ms=record.timestamp()[1]
-    )
     async with await open_pool(seeds.url) as pool:
-        assert await in_transaction(replace(context, pool=pool), sink, [said]) == []
+        await store_curation(stack, replace(context, pool=pool), position)
     await seeds.account_for(position)
 
 
@@ -249,6 +241,8 @@ async def test_what_is_said_is_listed_until_it_is_undone(http, stack, context, s
         ("POST", f"{PATH}/split", {"parts": [{"insight_ids": ["cu1#5"]}]}, 422, "parts"),
         ("POST", f"{PATH}/split", {"parts": [{"insight_ids": [f"cu1#{n}" for n in range(1, 5)]}]}, 422, "parts"),
         ("DELETE", "/api/users/cura/curations/none", None, 404, None),
+        ("PUT", "/api/users/cura/naming", {"wish": "by product"}, 409, None),
+        ("PUT", "/api/users/cura/naming", {"wish": " "}, 422, "wish"),
     ],
 )
 @pytest.mark.usefixtures("seen")

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from highwater.connectors.feeds.titles import CLUSTERS_ASKED_MAX, ClusterTitles, keep_titles, telling_texts
 from highwater.connectors.models.chat import ModelError
+from highwater.schemas.feeds import ClustersCurated
+from highwater.streams.feeds.curations import Curation, curation_of
 from highwater.streams.feeds.versions import Cluster, LastVersion, NewVersion, Outside
 
 NUMBER = 10
@@ -51,14 +53,20 @@ class _Model:
 
     def __init__(self, answer: dict[str, Any] | None = None) -> None:
         self.asked: list[list[dict[str, Any]]] = []
+        self.themes: list[list[str]] = []
+        self.wishes: list[str | None] = []
+        self.name = "Texts about labels"
         self.answer = answer
 
     async def object_for(self, _system: str, user: str) -> dict[str, Any]:
-        self.asked.append(orjson.loads(user)["clusters"])
+        question = orjson.loads(user)
+        self.asked.append(question["clusters"])
+        self.themes.append([one["theme"] for one in question.get("themes", ())])
+        self.wishes.append(question.get("wish"))
         if self.answer is not None:
             return self.answer
         items = [{"cluster_id": c["cluster_id"], "title": "Labels of texts", "summary": "s"} for c in self.asked[-1]]
-        return {"items": items}
+        return {"items": items, "themes": [{"theme": theme, "name": self.name} for theme in self.themes[-1]]}
 
 
 def _texts(*clusters: Cluster) -> dict[str, str | None]:
@@ -160,3 +168,107 @@ async def test_without_a_model_a_version_is_as_it_was_made() -> None:
     version = _version(_cluster("a", (1, 1)))
     last = LastVersion((_cluster("a", (1, 1), written=3, title="said"),), Outside())
     assert await ClusterTitles(None).titled(version, NUMBER, last, {}) is version
+
+
+def _in_themes(number: int, *themes: str) -> NewVersion:
+    """Two clusters of three insights for each theme."""
+    clusters = [
+        replace(_cluster(f"{theme}-{n}", (number,) * 3), theme=theme, label=f"{theme} {n}")
+        for theme in themes
+        for n in range(2)
+    ]
+    return _version(*clusters)
+
+
+def _wish(words: str, at: int) -> Curation:
+    return curation_of(
+        ClustersCurated(
+            user_id="u", ts=0, kind="wish", cluster_id="", label=words, cluster_ids=[], parts=[], curation_id=None
+        ),
+        (at, 0, at),
+    )
+
+
+async def test_themes_are_named_once_beside_the_titles() -> None:
+    """In the same call; what is left over keeps its name; the next version with the same insights pays nothing."""
+    version = _in_themes(NUMBER, "label", "Other")
+    model = _Model()
+    first = await ClusterTitles(model).titled(version, NUMBER, None, _texts(*version.clusters))  # type: ignore[arg-type]
+    assert model.themes == [["label"]]
+    assert [(one.theme, one.theme_for) for one in first.clusters] == [("Texts about labels", "")] * 2 + [
+        ("Other", None)
+    ] * 2
+    last = LastVersion(first.clusters, Outside())
+    second = await ClusterTitles(model).titled(version, NUMBER + 1, last, _texts(*version.clusters))  # type: ignore[arg-type]
+    assert second.clusters == first.clusters
+    assert len(model.asked) == 1
+
+
+@pytest.mark.parametrize("name", ["Wide blue clouds", "", "label", 7, "text " * 30])
+async def test_a_theme_without_a_founded_name_keeps_its_own(name: Any) -> None:
+    """Also if the name is that of another theme; it counts as paid."""
+    version = _in_themes(NUMBER, "first text", "label")
+    model = _Model()
+    model.name = name
+    found = await ClusterTitles(model).titled(version, NUMBER, None, _texts(*version.clusters))  # type: ignore[arg-type]
+    assert [one.theme for one in found.clusters] == [one.theme for one in version.clusters]
+    last = LastVersion(found.clusters, Outside())
+    await ClusterTitles(model).titled(version, NUMBER + 1, last, _texts(*version.clusters))  # type: ignore[arg-type]
+    assert len(model.asked) == 1
+
+
+async def test_a_theme_of_one_cluster_has_its_title() -> None:
+    """No call asks about it, and a title that comes later is its name from then on."""
+    version = _version(replace(_cluster("a", (NUMBER,) * 3), theme="label"))
+    model = _Model()
+    found = await ClusterTitles(model).titled(version, NUMBER, None, _texts(*version.clusters))  # type: ignore[arg-type]
+    assert model.themes == [[]]
+    assert [(one.title, one.theme) for one in found.clusters] == [("Labels of texts", "Labels of texts")]
+
+
+async def test_another_wish_needs_other_names() -> None:
+    """The model reads the last wish, all names are written for it, and they stay until the next wish, or until it is undone."""
+    version = _in_themes(NUMBER, "label")
+    texts = _texts(*version.clusters)
+    model = _Model()
+    titles = ClusterTitles(model)  # type: ignore[arg-type]
+    made, wishes = (
+        version,
+        [None, _wish("group by product", 1), _wish("group by product", 1), _wish("by team", 2), None],
+    )
+    for number, wish in enumerate(wishes, NUMBER):
+        made = await titles.titled(version, number, LastVersion(made.clusters, Outside()), texts, wish)
+    assert model.wishes == [None, "group by product", "by team", None]
+    assert model.themes == [["label"]] * 4
+    assert [len(asked) for asked in model.asked] == [2] * 4
+    assert {(one.written_for, one.theme_for) for one in made.clusters} == {("", "")}
+
+
+async def test_names_for_an_earlier_wish_stay_while_the_model_is_away() -> None:
+    """They are requested again with the next version."""
+    version = _in_themes(NUMBER, "label")
+    texts = _texts(*version.clusters)
+    model = _Model()
+    first = await ClusterTitles(model).titled(version, NUMBER, None, texts)  # type: ignore[arg-type]
+    model.answer = {}
+    last = LastVersion(first.clusters, Outside())
+    wish = _wish("by team", 1)
+    second = await ClusterTitles(model).titled(version, NUMBER + 1, last, texts, wish)  # type: ignore[arg-type]
+    assert second.clusters == first.clusters
+    model.answer = None
+    third = await ClusterTitles(model).titled(version, NUMBER + 2, last, texts, wish)  # type: ignore[arg-type]
+    assert {one.theme_for for one in third.clusters} == {"feeds.clusters-curated/0/1"}
+
+
+async def test_where_no_title_is_founded_the_label_of_the_version_stands() -> None:
+    """The built-in title is that of the present texts, and it is paid: nothing is asked about it."""
+    model = _Model({"items": [{"cluster_id": "a", "title": "Wide blue clouds", "summary": "s"}]})
+    version = _version(_cluster("a", (NUMBER,) * 3))
+    first = await ClusterTitles(model).titled(version, NUMBER, None, _texts(*version.clusters))  # type: ignore[arg-type]
+    now = _version(replace(version.clusters[0], label="later label", title="later label", summary="later"))
+    last = LastVersion(first.clusters, Outside())
+    second = await ClusterTitles(model).titled(now, NUMBER + 1, last, _texts(*version.clusters))  # type: ignore[arg-type]
+    assert [(one.title, one.summary, one.written_version) for one in second.clusters] == [
+        ("later label", "later", NUMBER)
+    ]
+    assert len(model.asked) == 1

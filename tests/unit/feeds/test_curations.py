@@ -25,6 +25,7 @@ from highwater.streams.feeds.curations import (
     curation_json,
     curation_of,
     fold_curations,
+    wish_of,
 )
 from highwater.streams.feeds.recluster import recluster
 from highwater.streams.feeds.versions import Cluster, LastVersion, NewVersion, Window
@@ -55,6 +56,11 @@ def split(cluster_id: str, *parts: tuple[str, ...], at: int = 1, label: str | No
     """A cluster is several."""
     told = [ClusterPart(insight_ids=list(part), label=label) for part in parts]
     return curation_of(event("split", cluster_id=cluster_id, parts=told), (at, 0, at))
+
+
+def wish(words: str, at: int = 1) -> Curation:
+    """Clusters should be named in this way."""
+    return curation_of(event("wish", label=words), (at, 0, at))
 
 
 def undo(curation: Curation, at: int) -> Curation:
@@ -345,9 +351,20 @@ def test_no_more_are_held_than_a_reader_looks_through():
     assert "y" in {one.label for one in more.curations.values()}
 
 
+def test_a_reader_has_one_wish():
+    """The last one, in any order of arrival; it rests in no version, and groups nothing."""
+    first, second = wish("by product", 1), wish("by team", 2)
+    for order in ([first, second], [second, first]):
+        held = fold_curations({}, order).curations
+        assert list(held.values()) == [second]
+        assert wish_of(held.values()) == second
+    assert not second.is_resting([])
+    assert wish_of(fold_curations(held, [undo(second, 3)]).curations.values()) is None
+
+
 def test_a_curation_is_read_back_as_it_was_stored():
     """Through its stored form."""
-    for one in (rename("a", "x"), merge("a", "b"), split("a", ("i",), ("j",), label="y")):
+    for one in (rename("a", "x"), merge("a", "b"), split("a", ("i",), ("j",), label="y"), wish("x")):
         assert curation_from(curation_json(one), one.curation_id, one.order) == one
 
 
@@ -389,6 +406,8 @@ def test_a_curation_is_read_back_as_it_was_stored():
             "too_many",
         ),
         (event("undo"), "curation_id", "empty_id"),
+        (event("wish", label="x", cluster_id="a"), "cluster_id", "of_a_cluster"),
+        (event("wish"), "label", "empty_id"),
     ],
 )
 def test_what_makes_no_sense_is_refused(wrong: ClustersCurated, field: str, reason: str):
@@ -406,6 +425,7 @@ def test_what_makes_sense_is_taken():
         event("merge", cluster_id="a", cluster_ids=["b"]),
         event("split", cluster_id="a", parts=[part]),
         event("undo", curation_id="x"),
+        event("wish", label="by product"),
     ):
         check_curated(right)
         assert curation_of(right, (1, 0, 0)).kind is CurationKind(right["kind"])
