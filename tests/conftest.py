@@ -21,7 +21,7 @@ from highwater.deploy.local.part import Addresses
 from highwater.deploy.local.stack import LocalStack
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.settings import Settings, read_settings
-from tests.limits import Limits
+from tests.limits import Limits, LongTests
 
 # Leaders are chosen within a second; this long on a machine that others keep busy.
 _LEADERS_SECONDS_MAX = 60
@@ -115,6 +115,9 @@ _ENDED_EARLY = ("product", "scripted", "own_stack", "stack")
 def pytest_configure(config: pytest.Config) -> None:
     """Bound the whole run, its exit included; nothing is captured yet."""
     config.pluginmanager.register(Limits(os.dup(2)))
+    until = os.environ.get("LONG_TESTS_UNTIL")
+    if until is not None:
+        config.pluginmanager.register(LongTests(1_000 * int(until)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

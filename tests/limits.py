@@ -1,4 +1,6 @@
-"""A run of tests that hangs ends with the stacks of its threads, and says at once what failed."""
+"""Limits of a run of tests: one that hangs ends with the stacks of its threads, and says at once what failed; one that takes
+too long leaves out what takes longest.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,8 @@ import os
 from typing import Any
 
 import pytest
+
+from highwater.streams.clock import ProductClock
 
 # pytest-timeout raises in a test that takes too long. It does not once the test has failed, so that what its fixtures then wait
 # for has no limit; nor does the exception arrive in a call that does not return, or after the last test. Then the process exits
@@ -46,3 +50,25 @@ class Limits:
 
     def _exit_after(self, seconds: float) -> None:
         faulthandler.dump_traceback_later(seconds, exit=True, file=self._errors)
+
+
+class LongTests:
+    """A plugin of pytest: tests marked `long` come last, and are left out after `until_ms` (since 1970)."""
+
+    def __init__(self, until_ms: int) -> None:
+        self._until_ms = until_ms
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Order them."""
+        items.sort(key=_is_long)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Leave it out before anything is started for it."""
+        if _is_long(item) and ProductClock()() > self._until_ms:
+            pytest.skip("a long test, and the time of the gate is used up (.ci/run)")
+
+
+def _is_long(item: pytest.Item) -> bool:
+    return item.get_closest_marker("long") is not None

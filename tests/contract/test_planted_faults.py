@@ -14,6 +14,8 @@ import pytest
 
 from tests import ROOT
 
+pytestmark = pytest.mark.long
+
 FOLDERS = ("api", "connectors", "deploy", "schemas", "streams")
 # Every module of the product, and the folders of data that mypy counts as packages without one.
 MODULES = sum(len(list((ROOT / folder).rglob("*.py"))) for folder in FOLDERS) + 1

@@ -50,7 +50,7 @@ FIRST_SEED = int(os.environ.get("HIGHWATER_FIRST_SEED", "0"))
 SEEDS = int(os.environ.get("HIGHWATER_SEEDS", "50"))
 # A planted bug is found by one seed in twenty at least.
 SEEDS_OF_PLANTED = 150
-pytestmark = pytest.mark.timeout(300 + SEEDS)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300 + SEEDS)]
 
 Plant = Callable[[Patches], None]
 

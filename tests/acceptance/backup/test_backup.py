@@ -36,7 +36,7 @@ from highwater.streams.settings import read_settings
 from tests.integration.models.scripted_llm import ScriptedLLM, answer, status
 from tests.product import Product
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 CHANNELS = ("north", "south")
 STAYS, LEAVES = "reader-stays", "reader-leaves"
 BUMPED, USAGE = "cache.version-bumped", "jobs.usage-recorded"

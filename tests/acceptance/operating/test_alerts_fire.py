@@ -20,6 +20,7 @@ from tests.integration.connecting import free_port
 from tests.product import Product
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif("HIGHWATER_ALERTS" not in os.environ, reason="set HIGHWATER_ALERTS=1: it takes a minute"),
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed"),
 ]

@@ -11,6 +11,8 @@ from highwater.streams.capacity import MEASURED
 from tests.acceptance.operating.measuring import measure
 from tests.product import Product
 
+pytestmark = pytest.mark.long
+
 # A machine may be this much faster or slower than that of the constants; sizes depend on it less.
 CPU_FACTOR, BYTES_FACTOR = 4.0, 2.0
 

@@ -18,7 +18,7 @@ from tests.product import Product
 
 # Beside the run of `highwater chaos`, which has the same clients for most of a minute.
 SECONDS = float(os.environ.get("HIGHWATER_HISTORY_SECONDS", "15"))
-pytestmark = pytest.mark.timeout(400 + SECONDS)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400 + SECONDS)]
 
 
 def test_a_history_of_the_product_has_no_violation(product: Product, tmp_path: Path):

@@ -46,6 +46,8 @@ from highwater.streams.processes import PRINCIPALS, PROCESSES
 from highwater.streams.settings import Settings, read_settings
 from tests.integration.connecting import until
 
+pytestmark = pytest.mark.long
+
 TOPIC = "feeds.insight-ingested"
 ADDRESSES = {
     "kafka": "KAFKA_BOOTSTRAP_SERVERS",

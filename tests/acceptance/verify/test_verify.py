@@ -39,7 +39,7 @@ USERS = [f"reader-{number}" for number in range(5)]
 REQUESTED = "feeds.rebuild-requested"
 MODELS_ONLY = ("verify", "--only", "models")
 # A separate product, four restarted roles, and ten verifications: two minutes on an idle machine, six beside four stacks.
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 _SECONDS_MAX = 400
 
 

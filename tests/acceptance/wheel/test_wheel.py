@@ -25,6 +25,8 @@ from highwater.deploy.release import build
 from tests import ROOT
 from tests.contract.documented_commands import blocks
 
+pytestmark = pytest.mark.long
+
 # Blocks of the notebook's page, run in a project that has modules of its own called `api` and `schemas`.
 NOTEBOOK = """
 import re, sys, time

@@ -16,7 +16,7 @@ from tests.browser.conftest import TIMEOUT_MS, Browser
 from tests.browser.visiting import NARROW, Visit, Visitor
 
 # The first test waits for all visits: a minute and a half on an idle machine, five where twenty processes want two cores.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 CONSOLE_BYTES_MAX, READERS_BYTES_MAX = 500_000, 60_000
 WORDS = ("rebalance of consumer groups", "release notes of the broker", "schema registry compatibility")
 

@@ -21,7 +21,7 @@ GATE_SEED, GATE_MINUTES = 26, 0.37
 SEEDS = [int(seed) for seed in os.environ.get("HIGHWATER_CHAOS_SEEDS", str(GATE_SEED)).split(",")]
 MINUTES = float(os.environ.get("HIGHWATER_CHAOS_MINUTES", str(GATE_MINUTES)))
 # Twice what every wait of a run may take, so that a run that is stuck says itself where.
-pytestmark = pytest.mark.timeout(1800 + 600 * MINUTES)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800 + 600 * MINUTES)]
 
 
 def chaos(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:

@@ -14,6 +14,8 @@ from highwater.schemas.envelope import ms_from_iso
 from tests.acceptance.feeds.test_feeds import INGESTED, heads, insights, rebuilt, sample
 from tests.product import Product
 
+pytestmark = pytest.mark.long
+
 # The session of a sink's group membership is 10 s; a process frozen this long has been replaced or declared dead.
 PAST_SESSION_SECONDS = 14
 

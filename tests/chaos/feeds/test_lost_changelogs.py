@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from highwater.connectors.chaos.changelogs import delete_changelogs
@@ -14,6 +15,8 @@ from highwater.deploy.local.state import read_state
 from highwater.streams.agents import GROUP
 from tests.acceptance.feeds.test_feeds import INGESTED, insights, rebuilt
 from tests.product import Product
+
+pytestmark = pytest.mark.long
 
 REQUESTED, FINISHED = "feeds.rebuild-requested", "feeds.rebuild-finished"
 INPUTS = ("feeds.user-changed", "feeds.novelty", "feeds.channel-advanced", FINISHED)

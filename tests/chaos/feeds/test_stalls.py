@@ -14,10 +14,13 @@ from typing import Self
 
 import httpx2
 import psutil
+import pytest
 from confluent_kafka import Producer
 
 from tests.acceptance.feeds.test_feeds import INGESTED, heads, insights, rebuilt
 from tests.product import Product
+
+pytestmark = pytest.mark.long
 
 ROLES = ("worker", "sinks", "workers", "materializers", "api")
 # Longer than a request of the admin client, a consumer's session and a producer's delivery, which all end meanwhile.

@@ -22,6 +22,8 @@ from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS
 from tests.integration.api_server import Api, Seeds
 
+pytestmark = pytest.mark.long
+
 KEYS = "admin:root-key"
 LONG = os.environ.get("HIGHWATER_FUZZ_EXAMPLES")
 # Streams have no end of their own.

@@ -25,6 +25,8 @@ import pytest
 from highwater.deploy.local.environment import is_whole
 from highwater.deploy.local.fetch import MARKER_NAME, REDIS_SERVERS, UNFINISHED_NAME
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[3]
 WAIT_SECONDS_MAX = 60.0
 # Packages of the real lock: the needs of the last step, a package of thousands of files, and a later one.

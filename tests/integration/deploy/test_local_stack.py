@@ -44,6 +44,8 @@ from highwater.deploy.local.state import read_state
 from highwater.deploy.local.supervisor import Plan, Role
 from highwater.deploy.local.watched import restart_pause_seconds
 
+pytestmark = pytest.mark.long
+
 SCHEMA = '{"type": "record", "name": "Kept", "fields": [{"name": "id", "type": "string"}]}'
 SLEEPER = (sys.executable, "-c", "import signal; signal.pause()")
 

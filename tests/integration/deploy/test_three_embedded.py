@@ -26,6 +26,7 @@ ROLES = tuple(name.removeprefix("connect-") for name in PROCESSES if name != API
 _CHANNELS = [f"channel-{number}" for number in range(30)]
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif("HIGHWATER_THREE_BROKERS" not in os.environ, reason="minutes; HIGHWATER_THREE_BROKERS=1"),
     pytest.mark.timeout(900),
 ]

@@ -29,6 +29,8 @@ from highwater.streams.progress import WorkLimit
 from tests import ROOT
 from tests.unit.feeds import sample
 
+pytestmark = pytest.mark.long
+
 PROJECT = ROOT
 
 

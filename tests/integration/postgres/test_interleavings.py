@@ -41,7 +41,7 @@ KIND = LeaseKind.CHUNK_INDEXES
 TOPIC, GROUP = "feeds.user-active", "interleaved"
 NOW_MS, LEASE_MS = 1_790_000_000_000, 60_000
 _SEVERAL = pytest.mark.timeout(120 + 5 * ORDERS)
-pytestmark = _SEVERAL
+pytestmark = [pytest.mark.long, _SEVERAL]
 
 
 class Ground:
