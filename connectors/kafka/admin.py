@@ -30,6 +30,8 @@ from highwater.streams.clock import monotonic_seconds
 
 # A broker that has just started takes a few seconds; one that needs longer is reported as unavailable.
 REQUEST_SECONDS = 10.0
+# All topics in one request: 40 with their partitions take a second, and over ten seconds on a machine that others keep busy.
+CREATION_SECONDS = 60.0
 # Errors of a partition just after its broker restarted or lost the lead: they last a second or two, until the client
 # refreshes its metadata.
 _PASSING = frozenset(
@@ -124,9 +126,9 @@ class Admin:
         return AdminClient({**self._client, "client.id": "highwater-admin", "logger": logging.getLogger("librdkafka")})
 
     @contextmanager
-    def asking(self, what: str) -> Iterator[AdminClient]:
+    def asking(self, what: str, seconds: float = REQUEST_SECONDS) -> Iterator[AdminClient]:
         """Yield a client; its errors become an `UnavailableError` that begins with `what` (its futures raise the
-        built-in `TimeoutError`). Blocks.
+        built-in `TimeoutError`, after `seconds`). Blocks.
         """
         used = self._admin  # kept until the call has ended, even if another call replaces it meanwhile
         try:
@@ -137,7 +139,7 @@ class Admin:
             raise unavailable(self._client, f"{what}: {error.args[0].str()}") from error
         except TimeoutError as error:
             self._replace(used)
-            raise unavailable(self._client, f"{what} within {REQUEST_SECONDS:g} s") from error
+            raise unavailable(self._client, f"{what} within {seconds:g} s") from error
 
     def _replace(self, used: AdminClient) -> None:
         with self._replacing:
@@ -168,7 +170,8 @@ class Admin:
             new = [
                 NewTopic(topic.name, topic.partitions, replication_factor, config=topic.config()) for topic in missing
             ]
-            for name, future in (self._admin.create_topics(new) if new else {}).items():
+            made = self._admin.create_topics(new, request_timeout=CREATION_SECONDS) if new else {}
+            for name, future in made.items():
                 self._created(name, future)
             there = [topic for topic in topics if topic.name in existing]
             differences = self._differences(there, existing)
@@ -181,9 +184,9 @@ class Admin:
         return [topic.name for topic in missing]
 
     def _created(self, name: str, future: object) -> None:
-        with self.asking(f"topic {name} cannot be created"):
+        with self.asking(f"topic {name} cannot be created", CREATION_SECONDS):
             try:
-                future.result(REQUEST_SECONDS)  # type: ignore[attr-defined]
+                future.result(CREATION_SECONDS)  # type: ignore[attr-defined]
             except KafkaException as error:
                 if error.args[0].name() != "TOPIC_ALREADY_EXISTS":  # two processes may start at once
                     raise

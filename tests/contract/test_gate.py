@@ -43,11 +43,11 @@ print("\\n" + json.dumps(found))
 def runs() -> dict[str, list[str]]:
     """The arguments of each run of tests, as bash makes them of the lines of `.ci/run`."""
     lines = [
-        line.removesuffix("&")
+        line
         for line in map(str.strip, GATE.splitlines())
-        if re.match(r"(code|late|product|alone)=\(|tests \d+ \w+ ", line)
+        if re.match(r"(code|late|product|alone)=\(|(begin )?tests \d+ \w+ ", line)
     ]
-    script = "\n".join(["tests() { echo ${*:2}; }", *lines])
+    script = "\n".join(['begin() { "$@"; }', "tests() { echo ${*:2}; }", *lines])
     said = subprocess.run(["bash", "-euc", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return {name: arguments for name, *arguments in (line.split() for line in said.splitlines())}
 
