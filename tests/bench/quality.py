@@ -1,13 +1,9 @@
-"""The quality of clusters: coverage, coherence and diversity of their words, agreement with given classes. Invariant: every
+"""The quality of clusters: coverage, diversity of their words, agreement with given classes. Invariant: every
 system is scored by the same code on the same texts, and a missing word or point counts against it.
 
 - A *member* of a cluster has a membership of at least 0.3 in it; everything else is noise, before any soft assignment.
 - *Tokens* are those of scikit-learn's `CountVectorizer` as it comes, for all systems: the text in lower case, runs of two
   or more letters, digits or underscores.
-- *NPMI coherence* (Bouma 2009; Lau et al. 2014) of a topic: the mean over the pairs of its first ten words of
-  ln(p(a, b) / (p(a) p(b))) / -ln p(a, b), where p counts texts of the whole data set that hold the word or both. A pair
-  that no text holds is -1, so a word that no text holds has -1 with every other one; a pair that all texts hold is 1.
-  A topic of fewer than two words has no pair: it is left out of the mean and counted.
 - *Topic diversity* (Dieng et al. 2020): distinct words as a share of all topics' first ten.
 - *Word coverage*: the share of a topic's members that hold one of its words, the mean over its words and then over topics.
 - *Class-based TF-IDF* (Grootendorst 2022): tf x ln(1 + A / f), tf being a word's share of its class's tokens, f its
@@ -18,7 +14,6 @@ system is scored by the same code on the same texts, and a missing word or point
     evaluate(labels, probabilities, texts, words={0: ["rack", "aware"], 1: [...]})  # the system's own
 """
 
-import itertools
 import math
 import re
 from collections import Counter
@@ -53,9 +48,8 @@ def evaluate(
 
     `labels` int (n,) with -1 for noise, `probabilities` float (n,) in 0..1 (NaN, which hdbscan gives equal points, is 1),
     `words` by label, best first; None takes class-based TF-IDF's. Gives `clusters`, `noise` and `coverage_30/_50/_70`
-    (shares of n), `npmi` (mean over topics), `npmi_weighted` (by members), `diversity`, `words` (mean per topic, at most
-    `top`), `words_unknown` (share of them that no text holds) and `topics_unscored`. Without a topic to score, `npmi`,
-    `npmi_weighted` and `diversity` are NaN.
+    (shares of n), `diversity`, `words` (mean per topic, at most `top`) and `words_unknown` (share of them that no text
+    holds). Without a topic, `diversity` is NaN.
 
     Raises:
         ValueError: the lengths differ.
@@ -65,18 +59,13 @@ def evaluate(
     members = members_of(labels, probabilities)
     chosen = class_words(members, texts, top=top) if words is None else words
     topics = {int(one): tuple(chosen.get(int(one), ()))[:top] for one in np.unique(members[members != NOISE])}
-    sizes = Counter(members.tolist())
-    scores = coherences(topics, texts)
     listed = [word for topic in topics.values() for word in topic]
     held = _read(tuple(texts)).number_of
     return {
         **coverage(labels, probabilities),
-        "npmi": _mean(list(scores.values()), [1.0] * len(scores)),
-        "npmi_weighted": _mean(list(scores.values()), [float(sizes[one]) for one in scores]),
         "diversity": diversity(topics),
         "words": len(listed) / len(topics) if topics else 0.0,
         "words_unknown": sum(word not in held for word in listed) / len(listed) if listed else 0.0,
-        "topics_unscored": float(len(topics) - len(scores)),
     }
 
 
@@ -96,19 +85,6 @@ def coverage(labels: NDArray[Any], probabilities: NDArray[Any]) -> dict[str, flo
         "noise": float((members == NOISE).sum()) / n,
         **{f"coverage_{level * 100:.0f}": float((strength >= level).sum()) / n for level in COVERAGES},
     }
-
-
-def coherences(topics: Mapping[int, Sequence[str]], texts: Sequence[str | None]) -> dict[int, float]:
-    """The NPMI coherence of each topic that has two words or more, by label; -1..1."""
-    corpus = _read(tuple(texts))
-    found = {}
-    for label, words in topics.items():
-        if len(words) < 2:
-            continue
-        holders = [corpus.texts_with(word) for word in words]
-        pairs = list(itertools.combinations(holders, 2))
-        found[label] = math.fsum(_npmi(len(a), len(b), len(a & b), len(texts)) for a, b in pairs) / len(pairs)
-    return found
 
 
 def word_coverage(members: IntArray, texts: Sequence[str | None], topics: Mapping[int, Sequence[str]]) -> float:
@@ -216,21 +192,6 @@ def _read(texts: tuple[str | None, ...]) -> _Corpus:
     times = np.array([times for counts in found for times in counts.values()], dtype=np.float64)
     counts = csr_array((times, (rows, np.array(columns, dtype=np.intp))), shape=(len(texts), len(vocabulary)))
     return _Corpus(counts, vocabulary, number_of, {})
-
-
-def _npmi(first: int, second: int, both: int, n: int) -> float:
-    """NPMI from numbers of texts: with the first word, with the second, with both, and all."""
-    if both == 0:
-        return -1.0
-    if both == n:
-        return 1.0
-    return math.log(both * n / (first * second)) / -math.log(both / n)
-
-
-def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    if not values:
-        return math.nan
-    return math.fsum(value * weight for value, weight in zip(values, weights, strict=True)) / math.fsum(weights)
 
 
 def _unit(rows: FloatArray) -> FloatArray:

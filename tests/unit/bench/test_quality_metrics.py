@@ -15,7 +15,6 @@ from tests.bench import cluster_quality
 from tests.bench.quality import (
     agreement,
     class_words,
-    coherences,
     coverage,
     diversity,
     evaluate,
@@ -28,47 +27,6 @@ from tests.bench.topic_peers import Topics
 
 # The word a is in three of four texts, b and c in two; a and b meet in two, a and c in one, b and c in one.
 TEXTS = ["aa bb", "aa bb cc", "aa", "cc"]
-
-
-def test_npmi_of_a_pair_is_its_definition():
-    """p(aa) = 3/4, p(bb) = 1/2, p(aa, bb) = 1/2: ln(0.5 / 0.375) / -ln 0.5."""
-    assert coherences({7: ["aa", "bb"]}, TEXTS) == {7: pytest.approx(math.log(4 / 3) / math.log(2))}
-
-
-def test_npmi_of_a_topic_is_the_mean_over_its_pairs():
-    """Words aa and cc meet in 1 of 4: ln(0.25 / 0.375) / ln 4; bb and cc: ln(0.25 / 0.25) / ln 4 = 0."""
-    first, second = math.log(4 / 3) / math.log(2), math.log(2 / 3) / math.log(4)
-    assert coherences({0: ["aa", "bb", "cc"]}, TEXTS)[0] == pytest.approx((first + second + 0) / 3)
-
-
-def test_independent_words_score_zero_and_inseparable_ones_one():
-    """Independence is 0; two words always together are 1, also when every text holds both."""
-    texts = ["aa bb", "aa", "bb", "cc"]
-    assert coherences({0: ["aa", "bb"]}, texts)[0] == 0.0
-    assert coherences({0: ["aa", "bb"]}, ["aa bb", "cc"])[0] == pytest.approx(1.0)
-    assert coherences({0: ["aa", "bb"]}, ["aa bb", "bb aa"])[0] == 1.0
-
-
-def test_words_that_never_meet_score_minus_one():
-    """Both when each occurs apart from the other and when one or both occur nowhere."""
-    assert coherences({0: ["aa", "bb"]}, ["aa", "bb"])[0] == -1.0
-    assert coherences({0: ["aa", "zz"]}, TEXTS)[0] == -1.0
-    assert coherences({0: ["yy", "zz"]}, TEXTS)[0] == -1.0
-
-
-def test_a_topic_of_one_word_has_no_coherence():
-    """It is left out, and `evaluate` counts it."""
-    assert coherences({0: ["aa"], 1: []}, TEXTS) == {}
-    found = evaluate(np.array([0, 0, 1, 1]), np.ones(4), TEXTS, {0: ["aa", "bb"], 1: ["cc"]})
-    assert found["topics_unscored"] == 1
-    assert found["npmi"] == pytest.approx(math.log(4 / 3) / math.log(2))
-
-
-def test_a_word_counts_once_per_text():
-    """Repeats within a text change no document frequency."""
-    assert coherences({0: ["aa", "bb"]}, ["aa aa bb bb bb", "aa bb cc", "aa aa", "cc"]) == coherences(
-        {0: ["aa", "bb"]}, TEXTS
-    )
 
 
 def test_diversity_is_the_share_of_distinct_words():
@@ -124,15 +82,6 @@ def test_tokens_are_those_of_the_count_vectorizer():
     assert tokens_of(None) == []
 
 
-def test_the_weighted_mean_counts_members():
-    """Topic 0 has three members and scores 1, topic 1 has one (the other is below 0.3) and scores -1."""
-    texts = ["aa bb", "aa bb", "aa bb", "cc", "dd"]
-    labels, probabilities = np.array([0, 0, 0, 1, 1]), np.array([1, 1, 1, 1, 0.2])
-    found = evaluate(labels, probabilities, texts, {0: ["aa", "bb"], 1: ["cc", "dd"]})
-    assert found["npmi"] == pytest.approx(0.0)
-    assert found["npmi_weighted"] == pytest.approx((3 * 1 - 1) / 4)
-
-
 def test_evaluate_uses_the_first_words_only_and_tells_unknown_ones():
     """`top` cuts the system's own words; the share of words that occur in no text is reported."""
     labels = np.array([0, 0, 1, 1])
@@ -140,14 +89,12 @@ def test_evaluate_uses_the_first_words_only_and_tells_unknown_ones():
     assert found["words"] == 2
     assert found["words_unknown"] == 1 / 4
     assert found["diversity"] == 1.0
-    assert found["npmi"] == pytest.approx((math.log(4 / 3) / math.log(2) - 1) / 2)
 
 
 def test_a_cluster_without_members_has_no_topic():
     """Words given for a cluster whose every membership is below 0.3 are not scored."""
     found = evaluate(np.array([0, 0, 1, 1]), np.array([1, 1, 0.2, 0.2]), TEXTS, {0: ["aa", "bb"], 1: ["yy", "zz"]})
     assert found["clusters"] == 1
-    assert found["npmi"] > 0
     assert found["words_unknown"] == 0
 
 
@@ -160,10 +107,9 @@ def test_without_words_those_of_the_members_by_class_based_tf_idf_are_taken():
 
 
 def test_nothing_but_noise_and_no_text_at_all_are_answered():
-    """No cluster has no coherence; nothing divides by zero."""
+    """No cluster has no diversity; nothing divides by zero."""
     found = evaluate(np.full(4, -1), np.zeros(4), TEXTS)
     assert found["noise"] == 1
-    assert math.isnan(found["npmi"])
     assert math.isnan(found["diversity"])
     assert evaluate(np.zeros(0, dtype=int), np.zeros(0), [])["clusters"] == 0
     assert evaluate(np.zeros(2, dtype=int), np.ones(2), ["", None])["words"] == 0
@@ -257,9 +203,9 @@ def test_what_is_kept_of_a_window_with_new_insights():
     assert cluster_quality.kept(vectors, ["kafka topic"] * 40 + ["docs"] * 40, seed=1) == (1.0, 1.0)
 
 
-def test_a_result_without_clusters_gives_no_coherence():
+def test_a_result_without_clusters_gives_no_diversity():
     """A missing value is not reported as a number: NaN is not valid JSON."""
     data = cluster_quality.DataSet("four", np.eye(4, 2, dtype=np.float32), texts=TEXTS)
     scores = cluster_quality._scores(data, Topics(np.full(4, -1), np.zeros(4)))
     assert scores["noise, membership < 0.3", "%"] == 100
-    assert not any("NPMI" in measure or "diversity" in measure for measure, _ in scores)
+    assert not any("diversity" in measure for measure, _ in scores)
